@@ -1,0 +1,173 @@
+package joblease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A caller has two decisions to make, wait or stop, so there are two sentinels.
+// Every other error means that nothing is known: the database did not answer, or
+// answered with an error of its own. Test with errors.Is; no error is told by
+// its text.
+var (
+	// ErrHeld means that another claim holds the lease. The error is a
+	// *[HeldError], which says who and for how long.
+	ErrHeld = errors.New("joblease: held by another")
+
+	// ErrLost means that the lease is not held any more, and that work done
+	// under it must stop. From a [Lease] the error is a *[LostError], which says
+	// why.
+	ErrLost = errors.New("joblease: lease lost")
+)
+
+// HeldError is the refusal of an acquire: what stood in the row.
+type HeldError struct {
+	// Name of the lease.
+	Name string
+	// Holder is the label of who has the lease. It is empty if the row was
+	// released but locked by a transaction.
+	Holder string
+	// Token of the lease in force.
+	Token int64
+	// Claim and Version identify the row's state. Version grows with each write.
+	Claim   ClaimID
+	Version int64
+	// TTL is the duration that the holder asked for.
+	TTL time.Duration
+	// Remaining is what was left of the lease, on the database's clock. Zero or
+	// less means that it has expired there but may not be taken yet: the
+	// candidate has not watched it for long enough, or a transaction locks it.
+	Remaining time.Duration
+	// Clock is the database's clock at the answer.
+	Clock time.Time
+}
+
+// Error says who holds the lease and for how long.
+func (e *HeldError) Error() string {
+	switch {
+	case e.Claim.IsZero():
+		return fmt.Sprintf("joblease: %q is released, but a transaction locks its row", e.Name)
+	case e.Remaining <= 0:
+		return fmt.Sprintf("joblease: %q is held by %q, expired %v ago but not to be taken yet",
+			e.Name, e.Holder, -e.Remaining)
+	}
+	return fmt.Sprintf("joblease: %q is held by %q for another %v", e.Name, e.Holder, e.Remaining)
+}
+
+// Is reports that a HeldError is [ErrHeld].
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// LostError says why a lease is not held any more.
+type LostError struct {
+	// Name and Token of the lease that was lost.
+	Name  string
+	Token int64
+	// Reason is one of the Lost constants.
+	Reason LostReason
+	// Err is the error of the last renewal, if trust ended because renewals failed.
+	Err error
+}
+
+// LostReason says how a lease came to be lost.
+type LostReason string
+
+const (
+	// LostReplaced: the database says that the row does not carry the claim any
+	// more. It was taken over, released by somebody, or deleted.
+	LostReplaced LostReason = "the row does not carry this claim any more"
+	// LostExpired: no renewal succeeded in time. The lease may still stand in
+	// the database for about a Margin, but is not to be trusted.
+	LostExpired LostReason = "it could not be renewed in time"
+	// LostReleased: the lease was released.
+	LostReleased LostReason = "it was released"
+)
+
+// Error gives the reason.
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("joblease: lease %q (token %d) lost: %s", e.Name, e.Token, e.Reason)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is reports that a LostError is [ErrLost].
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the error of the last renewal, or nil.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// ConfigError is what a constructor returns for an argument that cannot work.
+type ConfigError struct {
+	// Field is the name of the argument or of the [Config] field.
+	Field string
+	// Value is what it was, after defaults were filled in.
+	Value any
+	// Rule is what it must satisfy.
+	Rule string
+}
+
+// Error names the field, its value and the rule.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("joblease: %s is %v: %s", e.Field, e.Value, e.Rule)
+}
+
+// SetupError is what a [Store] returns when the database answers but is not set
+// up for leases: a missing table, a missing privilege, a read-only server. It
+// heals when the setup is mended; no restart is needed.
+type SetupError struct {
+	// Problem says what is wrong.
+	Problem string
+	// Remedy says what to do about it.
+	Remedy string
+	// Err is the database's own error, if it gave one.
+	Err error
+}
+
+// Error gives the problem, the remedy and the database's own words.
+func (e *SetupError) Error() string {
+	s := "joblease: " + e.Problem + "; " + e.Remedy
+	if e.Err != nil {
+		s += " (" + e.Err.Error() + ")"
+	}
+	return s
+}
+
+// Unwrap returns the database's own error, or nil.
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// OverrunError is what [Supervisor.Run] and [Lease.Do] return when the work has
+// not stopped within StopTimeout of the shutdown. Renewals have ended, the lease
+// was not released, and another replica may take it over after its expiry while
+// the work still runs here.
+type OverrunError struct {
+	Name        string
+	StopTimeout time.Duration
+}
+
+// Error says what still runs and what follows from it.
+func (e *OverrunError) Error() string {
+	return fmt.Sprintf("joblease: the work under lease %q still runs %v after it was told to stop; "+
+		"the lease was not released and expires by itself", e.Name, e.StopTimeout)
+}
+
+// PanicError carries a panic of the caller's work from the goroutine that ran it
+// to the one that waits for it, where it goes on as a panic with this value.
+type PanicError struct {
+	// Value is what was passed to panic.
+	Value any
+	// Stack is the stack of the goroutine that panicked.
+	Stack []byte
+}
+
+// Error gives the value and the stack.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("joblease: panic in the work under a lease: %v\n\n%s", e.Value, e.Stack)
+}
+
+// Unwrap returns the value if it was an error, else nil.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

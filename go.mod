@@ -1,0 +1,3 @@
+module github.com/joblease/joblease
+
+go 1.25.0
