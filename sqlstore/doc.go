@@ -1,0 +1,2 @@
+// Package sqlstore keeps leases through database/sql.
+package sqlstore
