@@ -81,6 +81,11 @@ const (
 	LostExpired LostReason = "it could not be renewed in time"
 	// LostReleased: the lease was released.
 	LostReleased LostReason = "it was released"
+	// LostNeverHeld: the lease was not acquired in the first place.
+	LostNeverHeld LostReason = "it was never acquired"
+	// LostOverrun: the work did not stop within StopTimeout, so the lease was
+	// left to expire.
+	LostOverrun LostReason = "the work under it did not stop in time"
 )
 
 // Error gives the reason.
@@ -141,16 +146,31 @@ func (e *SetupError) Unwrap() error { return e.Err }
 // not stopped within StopTimeout of the shutdown. Renewals have ended, the lease
 // was not released, and another replica may take it over after its expiry while
 // the work still runs here.
+//
+// A [Scheduler] returns one when it could not stop what it started: then the
+// lease is left to expire as well.
 type OverrunError struct {
-	Name        string
-	StopTimeout time.Duration
+	// After is how long the work was given.
+	After time.Duration
+	// Err is the scheduler's own error, if it gave one.
+	Err error
 }
 
 // Error says what still runs and what follows from it.
 func (e *OverrunError) Error() string {
-	return fmt.Sprintf("joblease: the work under lease %q still runs %v after it was told to stop; "+
-		"the lease was not released and expires by itself", e.Name, e.StopTimeout)
+	s := "joblease: work still runs"
+	if e.After > 0 {
+		s += fmt.Sprintf(" %v", e.After)
+	}
+	s += " after it was told to stop; its lease was not released and expires by itself"
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
 }
+
+// Unwrap returns the scheduler's own error, or nil.
+func (e *OverrunError) Unwrap() error { return e.Err }
 
 // PanicError carries a panic of the caller's work from the goroutine that ran it
 // to the one that waits for it, where it goes on as a panic with this value.

@@ -1,0 +1,262 @@
+package joblease
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// term is what runs under one grant: the caller's work and the jobs that a gate
+// has let in.
+type term struct {
+	lease *Lease
+	grant Grant
+	ctx   context.Context // of the work; ended by the loss or by the shutdown
+	// cancel ends ctx with a cause.
+	cancel context.CancelCauseFunc
+	// expiry ends the term at the instant at which trust ends, whatever the
+	// renewing loop waits for.
+	expiry *time.Timer
+
+	mu     sync.Mutex
+	closed bool           // no job is let in any more
+	jobs   sync.WaitGroup // that have been let in
+}
+
+type termKey struct{}
+
+// termFrom returns the term under which ctx runs, or nil.
+func termFrom(ctx context.Context) *term {
+	t, _ := ctx.Value(termKey{}).(*term)
+	return t
+}
+
+// GrantFrom returns the grant under which ctx runs: in the function given to
+// [Lease.Do], in a [Scheduler] under a [Supervisor], and in a gated job. A fence
+// wants it.
+func GrantFrom(ctx context.Context) (Grant, bool) {
+	if t := termFrom(ctx); t != nil {
+		return t.grant, true
+	}
+	return Grant{}, false
+}
+
+// Held reports whether the lease under which ctx runs may be trusted at this
+// instant; see [Lease.Held]. It does no I/O and never blocks. Work that does
+// many things asks before each of them: the end of ctx alone comes late in a
+// process that was frozen or suspended. It is false for a ctx without a lease.
+func Held(ctx context.Context) bool {
+	t := termFrom(ctx)
+	return t != nil && t.ongoing()
+}
+
+// ongoing reports whether t is the term in force, and trusted.
+func (t *term) ongoing() bool {
+	t.lease.mu.Lock()
+	defer t.lease.mu.Unlock()
+	return t.lease.work == t && t.ctx.Err() == nil && t.lease.heldNow()
+}
+
+// enter lets a job in, unless the term is over or not trusted. The caller calls
+// jobs.Done after it.
+func (t *term) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || !t.ongoing() {
+		return false
+	}
+	t.jobs.Add(1)
+	return true
+}
+
+// run calls fn, and returns when neither it nor a job that was let in still runs.
+// The result is written where fn cannot keep it from being read, since fn may end
+// its goroutine.
+func (t *term) run(fn func(context.Context) error, end *workEnd) {
+	defer func() {
+		end.own = t.ctx.Err() == nil
+		t.mu.Lock()
+		t.closed = true
+		t.mu.Unlock()
+		t.jobs.Wait()
+	}()
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			end.panicked = &PanicError{Value: v, Stack: debug.Stack()}
+			return
+		}
+		end.err = errGoexit
+	}()
+	end.err = fn(t.ctx)
+	returned = true
+}
+
+var errGoexit = errors.New("joblease: the work ended its goroutine with runtime.Goexit")
+
+// workEnd is how the work of a term came to its end.
+type workEnd struct {
+	err      error
+	panicked *PanicError
+	own      bool // it ended before it was told to stop
+}
+
+// termEnd is how a term came to its end.
+type termEnd struct {
+	workEnd
+	lost    *LostError      // the lease was lost while the work ran
+	overrun *OverrunError   // the work still runs; nothing else is set
+	stopped <-chan struct{} // with overrun: closed when the work has stopped after all
+}
+
+// hold runs fn under the grant that the lease holds. It renews until fn has
+// returned, also while fn drains after ctx or resign has told it to stop, and
+// releases only then. When the lease is lost it ends fn's context and waits. The
+// caller owns l.busy.
+//
+// Two goroutines take part, this one and the one of fn; the end of trust is a
+// timer, so that it does not depend on either.
+func (l *Lease) hold(ctx context.Context, resign <-chan struct{}, fn func(context.Context) error) termEnd {
+	t := l.begin(ctx)
+	done := make(chan workEnd, 1)
+	stopped := make(chan struct{})
+	go func() {
+		var end workEnd
+		defer close(stopped)
+		defer func() { done <- end }()
+		defer l.finish(t)
+		t.run(fn, &end)
+	}()
+
+	renew := time.NewTimer(l.untilRenewal(nil))
+	defer renew.Stop()
+	deadline := time.NewTimer(l.cfg.StopTimeout) // runs once the work has been told to stop
+	deadline.Stop()
+	defer deadline.Stop()
+	told, shutdown := t.ctx.Done(), ctx.Done()
+	for {
+		select {
+		case end := <-done:
+			return l.conclude(ctx, t, end)
+		case <-renew.C:
+		case <-l.kick:
+		case <-resign:
+			resign = nil
+			t.cancel(errResigned)
+			continue
+		case <-told:
+			told = nil
+			deadline.Reset(l.cfg.StopTimeout)
+			continue
+		case <-shutdown:
+			// Also when the work was told before: a shutdown gives it the time
+			// that it was promised.
+			shutdown = nil
+			deadline.Reset(l.cfg.StopTimeout)
+			continue
+		case <-deadline.C:
+			overrun := &OverrunError{After: l.cfg.StopTimeout}
+			l.giveUp(overrun)
+			if ctx.Err() != nil {
+				return termEnd{overrun: overrun, stopped: stopped}
+			}
+			continue // another term in this process must not begin before this one has stopped
+		}
+		err := l.Renew(context.WithoutCancel(ctx))
+		if !errors.Is(err, ErrLost) {
+			renew.Reset(l.untilRenewal(err))
+		}
+	}
+}
+
+var errResigned = errors.New("joblease: resigned")
+
+// begin starts a term for the grant that the lease holds.
+func (l *Lease) begin(ctx context.Context) *term {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.kick: // meant for the term before
+	default:
+	}
+	t := &term{lease: l, grant: l.grant}
+	ctx, t.cancel = context.WithCancelCause(ctx)
+	t.ctx = context.WithValue(ctx, termKey{}, t)
+	l.work = t
+	if !l.held { // lost between the grant and here
+		t.cancel(l.lost)
+		return t
+	}
+	t.expiry = time.AfterFunc(time.Until(l.trustEnd(l.sent)), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.work != t || !l.held {
+			return
+		}
+		if l.noticeExpiry(); l.held { // a renewal came in between
+			t.expiry.Reset(time.Until(l.trustEnd(l.sent)))
+		}
+	})
+	return t
+}
+
+// finish ends a term whose work has stopped.
+func (l *Lease) finish(t *term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.expiry != nil {
+		t.expiry.Stop()
+	}
+	l.work = nil
+}
+
+// conclude releases the lease after its work has stopped, unless it is lost.
+func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
+	l.mu.Lock()
+	l.noticeExpiry()
+	var lost *LostError
+	if !l.held {
+		lost = l.lost
+	}
+	l.mu.Unlock()
+	var overrun *OverrunError
+	switch {
+	case lost != nil:
+	case errors.As(end.err, &overrun):
+		l.giveUp(overrun)
+	default:
+		l.giveBack(ctx)
+	}
+	t.cancel(nil)
+	return termEnd{workEnd: end, lost: lost}
+}
+
+// giveUp stops renewing without a release: the work still runs, and whoever comes
+// next must wait until the lease has expired.
+func (l *Lease) giveUp(why *OverrunError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	token := l.grant.Token
+	if l.noticeExpiry(); l.held {
+		l.lose(LostOverrun, why)
+	}
+	l.abandoned = ClaimID{}
+	l.emit(Event{Kind: EventOverrun, Token: token, Err: why})
+}
+
+// untilRenewal is the wait for the next renewal after one that returned err, or
+// after the acquire. It is spread over an eighth of RenewEvery, so that many
+// leases of one process do not renew in step for ever.
+func (l *Lease) untilRenewal(err error) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		return l.retryPause(l.failures)
+	}
+	return time.Until(l.sent.mono.Add(l.cfg.RenewEvery - spread(l.cfg.RenewEvery)))
+}
