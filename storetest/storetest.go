@@ -58,6 +58,10 @@ type Backend struct {
 	// when the row is locked; unlock returns when it is not locked any more. If
 	// the test ends without unlock, Lock arranges for the end of the transaction.
 	Lock func(name string) (unlock func())
+
+	// LocksTable says that Lock locks more than the row, because the database
+	// has no locks on rows.
+	LocksTable bool
 }
 
 // Run runs the suite, each check as a subtest with a Backend of its own. The
@@ -80,7 +84,8 @@ type check struct {
 func checks() []check {
 	var all []check
 	for _, group := range [][]check{
-		acquireChecks,
+		acquireChecks, takeoverChecks, renewChecks, releaseChecks, refusalChecks, nameChecks,
+		raceChecks, lockChecks, limitChecks, endingChecks, watchChecks,
 	} {
 		all = append(all, group...)
 	}
