@@ -95,22 +95,23 @@ var raceChecks = []check{
 		for i := range leases {
 			grants = append(grants, e.granted(claim(fmt.Sprint("job ", i), short, never)))
 		}
-		for _, g := range grants {
+		for n, g := range grants {
 			e.expire(g.Name)
-			g.TTL = long // so that the takeover does not find the renewal expired
+			g.TTL = long     // so that the takeover does not find the renewal expired
+			renewer := n % 2 // so that neither always comes first
 			out := together(2, func(i int) outcome {
-				if i == 0 {
+				if i == renewer {
 					return outcome{err: e.renew(stores[0], g)}
 				}
 				next, err := e.acquire(stores[1], claim(g.Name, long, expired))
 				return outcome{next, err}
 			})
-			renewal, takeover := out[0].err, out[1].err
+			renewal, takeover := out[renewer].err, out[1-renewer].err
 			want := g
 			switch {
 			case renewal == nil && errors.Is(takeover, joblease.ErrHeld):
 			case errors.Is(renewal, joblease.ErrLost) && takeover == nil:
-				want = out[1].grant
+				want = out[1-renewer].grant
 			default:
 				e.Fatalf("the renewal says %v and the takeover %v", renewal, takeover)
 			}

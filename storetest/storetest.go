@@ -66,7 +66,8 @@ type Backend struct {
 
 // Run runs the suite, each check as a subtest with a Backend of its own. The
 // open function is called once per check with the check's own t. Checks run one
-// after the other.
+// after the other. A store runs it once for each setting that may make a
+// difference, such as an isolation level.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
