@@ -20,6 +20,7 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var standingBy ClaimID
+	mine := false // the lease was granted to this campaign, but too late
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -35,6 +36,7 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 		case err == nil && (held || ctx.Err() == nil):
 			return g, nil
 		case err == nil:
+			mine = true
 			continue
 		}
 		var refusal *HeldError
@@ -44,12 +46,15 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 		}
 		timer.Reset(l.pause(err, watch.Live != nil && watch.Live()))
 	}
-	l.giveBack(ctx)
+	if mine || !l.Held() { // what was held before is the caller's
+		l.giveBack(ctx)
+	}
 	return Grant{}, fmt.Errorf("joblease: waiting for lease %q: %w", l.name, context.Cause(ctx))
 }
 
 // giveBack releases what the lease holds or may hold, on behalf of a caller whose
-// ctx may have ended, and tries for as long as CallTimeout.
+// ctx may have ended. It tries for twice CallTimeout, so that one call that hangs
+// is not the end of it.
 func (l *Lease) giveBack(ctx context.Context) {
 	l.mu.Lock()
 	standing := l.held || l.unsettled || !l.abandoned.IsZero()
@@ -57,7 +62,7 @@ func (l *Lease) giveBack(ctx context.Context) {
 	if !standing {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*l.cfg.CallTimeout)
 	defer cancel()
 	for n := 1; ; n++ {
 		err := l.Release(ctx)

@@ -113,7 +113,7 @@ func (l *Lease) TryAcquire(ctx context.Context) (Grant, error) {
 // Acquire waits for the lease until it has it or ctx ends. It goes on through
 // every error of the store; the log and the observer are told. When ctx ends
 // while a request is under way, Acquire waits for the answer, at most
-// CallTimeout, and gives back what it got. The error is then that of ctx.
+// CallTimeout, and gives back what it got, in at most two more. The error is then that of ctx.
 func (l *Lease) Acquire(ctx context.Context) (Grant, error) { return l.campaign(ctx) }
 
 // Renew extends the lease by another TTL. It blocks for at most CallTimeout, or

@@ -48,7 +48,8 @@ func NewSupervisor(s Store, name string, sch Scheduler, cfg Config) (*Supervisor
 // When ctx ends, Run stops the scheduler, renews until it has stopped, releases
 // the lease and returns nil, or the scheduler's error. If the scheduler has not
 // stopped after StopTimeout, Run returns an *[OverrunError] and the lease is left
-// to expire. Beyond StopTimeout, Run takes at most two CallTimeouts.
+// to expire. Beyond StopTimeout, Run takes at most four CallTimeouts: one for a
+// renewal that is under way, two for the release, one for callbacks to be told.
 //
 // Before ctx ends, Run returns only if the scheduler returned nil by itself: the
 // work is finished, the lease is released, and Run returns nil. If the scheduler
