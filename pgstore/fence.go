@@ -1,0 +1,45 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/joblease/joblease"
+)
+
+// Fence makes sure that tx can only commit what was done under the lease. It
+// returns nil if g's claim has the lease, and from then until tx ends nobody can
+// take it over: rivals are refused, at once and without waiting. Renewals by the
+// holder pass. So everything that tx writes is ordered before the next change of
+// hands.
+//
+// Call it as the first statement of tx, which is on the database of the store
+// but not on a connection of the store. It waits only if the lease is being
+// taken over at this instant; ctx bounds the wait.
+//
+// If the claim has the lease no more the error is [joblease.ErrLost], and tx
+// must be rolled back. On any other error nothing is known, and tx must be
+// rolled back too.
+//
+// In READ COMMITTED, the default, the row is read as it stands. In REPEATABLE
+// READ and SERIALIZABLE it is read as of the first statement of tx. If that was
+// an earlier one than Fence, and the lease has changed hands since, the error is
+// the server's serialization failure, 40001, and [joblease.ErrLost] comes when
+// the transaction is tried again. If it was only released since, Fence can
+// succeed, and keeps others from taking it until tx ends.
+//
+// A transaction that stays open keeps the lease from being taken over even when
+// its holder is dead: let idle_in_transaction_session_timeout bound it.
+func (s *Store) Fence(ctx context.Context, tx pgx.Tx, g joblease.Grant) error {
+	tag, err := tx.Exec(ctx, s.sql.fence, pgx.QueryExecModeExec, g.Name, g.Claim.String())
+	if err != nil {
+		return s.explain(command{op: "fence", name: g.Name}, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return lost(g)
+	}
+	return nil
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
