@@ -42,7 +42,7 @@ func (e *env) whileLocked(name string, write func() error) (joblease.Record, err
 
 var lockChecks = []check{
 	{"a locked row is refused at once, whatever stands in it, and the refusal tells it", func(e *env) {
-		e.needs("Lock", e.b.Lock != nil)
+		e.needs("Lock of one row", e.b.Lock != nil && !e.b.LocksTable)
 		own := claim("own", long, never)
 		e.granted(own)
 		for _, name := range []string{"live", "sighted"} {
@@ -78,7 +78,7 @@ var lockChecks = []check{
 		}
 	}},
 	{"a row that is locked for longer than the TTL is granted for a full TTL afterwards", func(e *env) {
-		e.needs("Lock", e.b.Lock != nil)
+		e.needs("Lock of one row", e.b.Lock != nil && !e.b.LocksTable)
 		const ttl = 4 * short
 		for _, state := range states[1:] {
 			state.prepare(e, state.name)

@@ -60,7 +60,8 @@ type Backend struct {
 	Lock func(name string) (unlock func())
 
 	// LocksTable says that Lock locks more than the row, because the database
-	// has no locks on rows.
+	// has no locks on rows. Then an acquire may wait for it as other writes do,
+	// and the checks that it does not are skipped.
 	LocksTable bool
 }
 

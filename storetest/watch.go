@@ -63,13 +63,18 @@ var watchChecks = []check{
 		}
 	}},
 	{"a release wakes the candidates whatever the lease's name", func(e *env) {
+		var watches []joblease.Watch
+		var grants []joblease.Grant
 		for _, name := range texts {
-			w := e.watch(e.s, name)
-			g := e.granted(claim(name, long, never))
+			watches = append(watches, e.watch(e.s, name))
+			grants = append(grants, e.granted(claim(name, long, never)))
+		}
+		for i, w := range watches {
 			quiet(w)
-			e.released(g)
-			e.woken(w, fmt.Sprintf("a release of %q", name))
-			w.Stop()
+			e.released(grants[i])
+		}
+		for i, w := range watches {
+			e.woken(w, fmt.Sprintf("a release of %q", texts[i]))
 		}
 	}},
 	{"releases that nobody receives are merged and none of them waits", func(e *env) {
