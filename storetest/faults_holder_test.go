@@ -168,7 +168,7 @@ var releaseFaults = []fault{
 }
 
 // slowly gives rivals the time to come in between two steps of one statement.
-const slowly = 2 * time.Millisecond
+const slowly = 5 * time.Millisecond
 
 // unguarded decides on a row that it has read earlier, and writes it back.
 func unguarded(b *broken) {
