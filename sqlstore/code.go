@@ -44,11 +44,14 @@ func resultCode(err error) int {
 	for ; err != nil; err = unwrap(err) {
 		v := reflect.ValueOf(err)
 		// github.com/ncruces/go-sqlite3: func (*Error) ExtendedCode() ExtendedErrorCode,
-		// which is a uint16.
+		// or an ExtendedErrorCode as the error itself. It is a uint16.
 		if m := v.MethodByName("ExtendedCode"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
 			if out := m.Call(nil)[0]; out.CanUint() {
 				return int(out.Uint())
 			}
+		}
+		if v.CanUint() && v.MethodByName("Code").IsValid() {
+			return int(v.Uint())
 		}
 		// github.com/mattn/go-sqlite3: type Error struct { ExtendedCode ErrNoExtended; … },
 		// which is an int.

@@ -32,13 +32,10 @@ import (
 // SQLite's SQLITE_BUSY_SNAPSHOT at once.
 func (s *SQLite) Fence(ctx context.Context, tx *sql.Tx, g joblease.Grant) error {
 	n, err := s.fence(ctx, tx, g)
-	switch {
-	case err != nil:
-		return fmt.Errorf("joblease: fence %q: %w", g.Name, err)
-	case n == 0:
-		return joblease.ErrLost
+	if err == nil && n == 0 {
+		return lost(g)
 	}
-	return nil
+	return failed("fence", g.Name, err)
 }
 
 func (s *SQLite) fence(ctx context.Context, tx *sql.Tx, g joblease.Grant) (matched int64, err error) {

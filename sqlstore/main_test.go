@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,14 +16,23 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// TestMain lets the binary be a replica of its own: the tests with several
-// processes start it again with replicaEnv set.
+// TestMain lets the binary be a process of its own: the tests with several
+// processes start it again with roleEnv set.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(replicaEnv); role != "" {
-		os.Exit(replica(role))
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := roles[role](); err != nil {
+			fmt.Fprintln(os.Stderr, role+":", err)
+			os.Exit(1)
+		}
+		return
 	}
 	goleak.VerifyTestMain(m)
 }
+
+const roleEnv = "JOBLEASE_TEST_ROLE"
+
+// roles are what the binary can be.
+var roles = map[string]func() error{}
 
 const (
 	wal      = "?_pragma=journal_mode(WAL)"

@@ -13,7 +13,8 @@ import (
 // Migrate creates the lease table if there is none. Any number of processes may
 // call it at once, and at each start: when the table exists it only reads. It
 // changes nothing else in the database, so the journal mode stays what it is.
-// The error is a *[joblease.SetupError] if the database is read-only.
+// The error is a *[joblease.SetupError] if the database is read-only, or if there
+// is a table of that name which is not what the store needs.
 func (s *SQLite) Migrate(ctx context.Context) error {
 	_, err := call(ctx, s, func(ctx context.Context, conn *sql.Conn) (struct{}, error) {
 		for _, ddl := range s.ddl {
@@ -25,12 +26,9 @@ func (s *SQLite) Migrate(ctx context.Context) error {
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, nil
+		return struct{}{}, s.checkTable(ctx, conn, nil)
 	})
-	if err != nil {
-		err = fmt.Errorf("joblease: migrate: %w", err)
-	}
-	return err
+	return failed("migrate", s.table, err)
 }
 
 // Check reports what would keep leases from working, as a *[joblease.SetupError]
@@ -53,10 +51,7 @@ func (s *SQLite) Check(ctx context.Context) error {
 		}
 		return struct{}{}, checkJournal(ctx, conn)
 	})
-	if err != nil {
-		err = fmt.Errorf("joblease: check: %w", err)
-	}
-	return err
+	return failed("check", s.table, err)
 }
 
 // columns are those of the table, with their types. See migrations/sqlite.

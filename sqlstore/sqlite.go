@@ -117,10 +117,7 @@ func (s *SQLite) Acquire(ctx context.Context, c joblease.Claim) (joblease.Grant,
 			return s.acquire(ctx, conn, c)
 		})
 	}
-	if err != nil && !errors.Is(err, joblease.ErrHeld) {
-		err = fmt.Errorf("joblease: acquire %q: %w", c.Name, err)
-	}
-	return g, err
+	return g, failed("acquire", c.Name, err)
 }
 
 func (s *SQLite) acquire(ctx context.Context, conn *sql.Conn, c joblease.Claim) (joblease.Grant, error) {
@@ -222,13 +219,10 @@ func (s *SQLite) update(ctx context.Context, verb string, g joblease.Grant, more
 		}
 		return res.RowsAffected()
 	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("joblease: %s %q: %w", verb, g.Name, err)
-	case n == 0:
-		return joblease.ErrLost
+	if err == nil && n == 0 {
+		return lost(g)
 	}
-	return nil
+	return failed(verb, g.Name, err)
 }
 
 // List implements [joblease.Store].
@@ -247,10 +241,7 @@ func (s *SQLite) List(ctx context.Context) ([]joblease.Record, error) {
 		})
 		return list, err
 	})
-	if err != nil {
-		err = fmt.Errorf("joblease: list: %w", err)
-	}
-	return list, err
+	return list, failed("list", s.table, err)
 }
 
 // released returns those of names that are free, with the version of their rows.
@@ -271,6 +262,19 @@ func (s *SQLite) released(ctx context.Context, names []string) (map[string]int64
 		})
 		return free, err
 	})
+}
+
+func lost(g joblease.Grant) error {
+	return &joblease.LostError{Name: g.Name, Token: g.Token, Reason: joblease.LostReplaced}
+}
+
+// failed says what failed, of what is not an error of this library's that says
+// so itself.
+func failed(verb, what string, err error) error {
+	if err == nil || errors.Is(err, joblease.ErrHeld) || errors.As(err, new(*joblease.SetupError)) {
+		return err
+	}
+	return fmt.Errorf("joblease: %s %q: %w", verb, what, err)
 }
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

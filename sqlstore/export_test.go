@@ -1,0 +1,4 @@
+package sqlstore
+
+// ResultCode is tested with errors of drivers that the tests do not import.
+var ResultCode = resultCode
