@@ -80,7 +80,8 @@ func (s *Store) call(ctx context.Context, cmd command) (*pgconn.Result, error) {
 // send carries out cmd once, in one round trip. usable reports whether an error
 // left the connection fit for use; it is true if there was no connection at all.
 func (s *Store) send(ctx context.Context, cmd command) (r *pgconn.Result, usable bool, err error) {
-	conn, err := s.pool.Acquire(ctx)
+	deadline, _ := ctx.Deadline()
+	conn, err := s.pool.Acquire(context.WithValue(ctx, timeLeft{}, time.Until(deadline)))
 	if err != nil {
 		return nil, true, err
 	}

@@ -61,19 +61,9 @@ func backend(opts pgstore.Options, isolation string) func(*testing.T) storetest.
 				db.Exec(t, "UPDATE "+migrations.Table+" SET token = $2 WHERE name = $1", name, token)
 			},
 			Lock: func(name string) func() {
-				tx := begin(t, db, pgx.TxOptions{})
-				_, err := tx.Exec(bounded(t), "SELECT FROM "+migrations.Table+" WHERE name = $1 FOR UPDATE", name)
-				require.NoError(t, err)
+				tx := lockRow(t, db, name)
 				return func() { require.NoError(t, tx.Rollback(context.Background())) }
 			},
 		}
 	}
-}
-
-// begin starts a transaction on a session of its own, which ends with the test.
-func begin(t testing.TB, db *pgtest.DB, opts pgx.TxOptions) pgx.Tx {
-	t.Helper()
-	tx, err := db.Conn(t).BeginTx(bounded(t), opts)
-	require.NoError(t, err)
-	return tx
 }

@@ -35,6 +35,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return fmt.Errorf("joblease: migrate: %w", err)
 	}
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.bound, pgx.QueryExecModeExec, string(serverTimeout(ctx))); err != nil {
+			return err
+		}
 		// CREATE … IF NOT EXISTS fails if another session creates the same at
 		// the same time, so they come one after the other.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", pgx.QueryExecModeExec, int64(migrationLock)); err != nil {

@@ -73,6 +73,8 @@ type listener struct {
 	cfg   *pgxpool.Config
 	live  atomic.Bool
 
+	quiet, proof time.Duration // quietPeriod and proofTimeout
+
 	mu      sync.Mutex
 	started bool
 	ended   bool // nothing is to be started any more
@@ -85,7 +87,10 @@ type watch struct {
 }
 
 func newListener(s *Store, cfg *pgxpool.Config, disabled bool) *listener {
-	return &listener{store: s, cfg: cfg, ended: disabled, watches: make(map[*watch]struct{})}
+	return &listener{
+		store: s, cfg: cfg, quiet: quietPeriod, proof: proofTimeout,
+		ended: disabled, watches: make(map[*watch]struct{}),
+	}
 }
 
 // close keeps Watch from starting anything.
@@ -163,7 +168,7 @@ func (l *listener) listen(ctx context.Context) (worked bool, err error) {
 		}
 		l.setLive(true)
 		worked = true
-		err := l.hear(ctx, conn, quietPeriod, func(string) bool { return false })
+		err := l.hear(ctx, conn, l.quiet, func(string) bool { return false })
 		if !errors.Is(err, errQuiet) {
 			return worked, err
 		}
@@ -218,14 +223,14 @@ func (l *listener) subscribe(ctx context.Context, conn *pgconn.PgConn) error {
 // the same one it could come back although nothing else does.
 func (l *listener) prove(ctx context.Context, conn *pgx.Conn) error {
 	ping := pingPrefix + rand.Text()
-	call, cancel := context.WithTimeout(ctx, proofTimeout)
+	call, cancel := context.WithTimeout(ctx, l.proof)
 	defer cancel()
 	_, err := l.store.call(call, command{op: "ping", sql: l.store.sql.ping, again: true,
 		args: [][]byte{[]byte(channel), []byte(ping)}})
 	if err != nil {
 		return err
 	}
-	err = l.hear(ctx, conn, proofTimeout, func(message string) bool { return message == ping })
+	err = l.hear(ctx, conn, l.proof, func(message string) bool { return message == ping })
 	if errors.Is(err, errQuiet) {
 		return errUnproven
 	}

@@ -41,9 +41,10 @@ const (
 	// second connection keeps one that hangs from holding up all the others.
 	ownConns = 2
 	// connectTimeout bounds the making of a connection if the caller's pool sets
-	// no bound. Such an attempt holds one of the few places, and one that was
-	// made while the network was down must not outlive the fault by long.
-	connectTimeout = 5 * time.Second
+	// no bound. So does the time that the call has which needs it, but that may
+	// be too short for any connection.
+	connectTimeout    = 5 * time.Second
+	minConnectTimeout = time.Second
 	// defaultCallTimeout bounds calls whose context has no deadline.
 	defaultCallTimeout = 30 * time.Second
 	// maxIdentifier is how long a name can be in PostgreSQL, in bytes. It cuts
@@ -148,7 +149,23 @@ func prepareConfig(cfg *pgxpool.Config) {
 	if cfg.ConnConfig.ConnectTimeout <= 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	before := cfg.BeforeConnect
+	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		// The pool goes on connecting when the call that asked for it has left,
+		// and that holds one of its few places.
+		if left, ok := ctx.Value(timeLeft{}).(time.Duration); ok {
+			c.ConnectTimeout = min(c.ConnectTimeout, max(left, minConnectTimeout))
+		}
+		if before != nil {
+			return before(ctx, c)
+		}
+		return nil
+	}
 }
+
+// timeLeft is the context key under which a call tells the pool's hook how much
+// time it has. Of a context the pool passes on the values, not the deadline.
+type timeLeft struct{}
 
 func checkIdentifier(field, name string) error {
 	switch {

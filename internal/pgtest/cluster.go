@@ -134,3 +134,31 @@ func freePort() (int, error) {
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
+
+// parameters are the settings of every server of this package, each as
+// name=value; extra ones win. A crash of the machine may eat the cluster, a
+// crash of the server may not.
+func parameters(extra map[string]string) []string {
+	p := map[string]string{
+		"fsync":              "off",
+		"max_connections":    "200",
+		"shared_buffers":     "32MB",
+		"log_line_prefix":    logPrefix,
+		"log_min_messages":   "warning",
+		"lc_messages":        "C",
+		"logging_collector":  "off",
+		"log_destination":    "stderr",
+		"autovacuum_naptime": "1h", // tests that count writes must not meet it
+		"max_wal_size":       "256MB",
+		"wal_level":          "replica",
+	}
+	for name, value := range extra {
+		p[name] = value
+	}
+	var out []string
+	for name, value := range p {
+		out = append(out, name+"="+value)
+	}
+	slices.Sort(out)
+	return out
+}

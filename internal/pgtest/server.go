@@ -2,20 +2,14 @@ package pgtest
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Options of a server of a test's own. The zero value works.
@@ -50,6 +44,8 @@ type Server struct {
 	Port int
 	// Socket is the folder of its Unix socket.
 	Socket string
+	// Data is its data folder.
+	Data string
 
 	bin, dir string
 	params   map[string]string
@@ -57,12 +53,6 @@ type Server struct {
 
 	mu      sync.Mutex
 	process *process // nil while stopped
-}
-
-// process is one run of a server.
-type process struct {
-	os   *os.Process
-	done chan struct{} // closed when it has ended
 }
 
 // StartServer starts a server for the test alone and stops it, and deletes its
@@ -119,6 +109,17 @@ func (s *Server) Restart(t testing.TB, mode StopMode) {
 	s.Start(t)
 }
 
+// Demote restarts the server as a hot standby without a primary: it can be read
+// and not written until it is promoted with pg_promote().
+func (s *Server) Demote(t testing.TB) {
+	t.Helper()
+	s.Stop(t, Fast)
+	if err := os.WriteFile(filepath.Join(s.Data, "standby.signal"), nil, 0o644); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	s.Start(t)
+}
+
 // Log returns what the server has logged since it was made.
 func (s *Server) Log(t testing.TB) string {
 	t.Helper()
@@ -162,7 +163,7 @@ func startLocal(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, dir: dir, Socket: dir, params: opts.Params, cred: cred}
+	s := &Server{bin: bin, dir: dir, Socket: dir, Data: filepath.Join(dir, "data"), params: opts.Params, cred: cred}
 	if err := s.create(template, opts.HBA); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
@@ -172,11 +173,11 @@ func startLocal(opts Options) (*Server, error) {
 // create copies the template and starts it on a port that is free.
 func (s *Server) create(template, hba string) error {
 	// The copy is made as the server's user, so that it owns every file.
-	if err := s.command("cp", "-R", "-p", template, s.data()); err != nil {
+	if err := runAs(s.cred, s.dir, "cp", "-R", "-p", template, s.Data); err != nil {
 		return err
 	}
 	if hba != "" {
-		if err := os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte(hba), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
 			return err
 		}
 	}
@@ -197,141 +198,8 @@ func (s *Server) create(template, hba string) error {
 	}
 }
 
-func (s *Server) data() string { return filepath.Join(s.dir, "data") }
-
-// command runs a program as the server's user.
-func (s *Server) command(name string, args ...string) error {
-	return runAs(s.cred, s.dir, name, args...)
-}
-
-// parameters are the settings of every server of this package, each as
-// name=value; extra ones win. A crash of the machine may eat the cluster, a
-// crash of the server may not.
-func parameters(extra map[string]string) []string {
-	p := map[string]string{
-		"fsync":              "off",
-		"max_connections":    "200",
-		"shared_buffers":     "32MB",
-		"log_line_prefix":    logPrefix,
-		"log_min_messages":   "warning",
-		"lc_messages":        "C",
-		"logging_collector":  "off",
-		"log_destination":    "stderr",
-		"autovacuum_naptime": "1h", // tests that count writes must not meet it
-		"max_wal_size":       "256MB",
-		"wal_level":          "replica",
-	}
-	for name, value := range extra {
-		p[name] = value
-	}
-	var out []string
-	for name, value := range p {
-		out = append(out, name+"="+value)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// start starts the server's process and waits until it is ready.
-func (s *Server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil {
-		return nil
-	}
-	logFile, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
-	begin, err := logFile.Seek(0, 2)
-	if err != nil {
-		return err
-	}
-	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.Port), "-k", s.Socket, "-c", "listen_addresses=127.0.0.1"}
-	for _, p := range parameters(s.params) {
-		args = append(args, "-c", p)
-	}
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
-	cmd.Dir, cmd.Env = s.dir, environment()
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = attributes(s.cred)
-
-	started, done := make(chan error), make(chan struct{})
-	go func() {
-		// The death signal comes when the thread that started the process ends,
-		// so that thread is kept for as long as the process lives.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait() //nolint:errcheck // the log says why it ended
-		}
-		close(done)
-	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	s.process = &process{os: cmd.Process, done: done}
-	err = awaitReady(s.readyURL(), func() error {
-		select {
-		case <-done:
-		default:
-			return nil
-		}
-		text, err := s.readLog()
-		if err != nil {
-			return err
-		}
-		if text = text[begin:]; strings.Contains(text, "could not bind") {
-			return errPort
-		}
-		return fmt.Errorf("the server did not start:\n%s", text)
-	})
-	if err != nil {
-		select {
-		case <-done:
-			s.process = nil
-		default:
-		}
-	}
-	return err
-}
-
-// readyURL connects through the socket, where no other server can answer.
-func (s *Server) readyURL() string {
-	q := url.Values{"host": {s.Socket}, "port": {strconv.Itoa(s.Port)}, "user": {"postgres"}, "sslmode": {"disable"}}
-	return "postgres:///postgres?" + q.Encode()
-}
-
-// stopTimeout is how long a server may take to stop before it is killed.
-const stopTimeout = 20 * time.Second
-
-func (s *Server) stop(mode StopMode) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
-	}
-	p := s.process
-	s.process = nil
-	if err := p.os.Signal(syscall.Signal(mode)); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(stopTimeout):
-		p.os.Kill() //nolint:errcheck // it has ended then
-		<-p.done
-		return fmt.Errorf("the server had to be killed: it did not stop within %v", stopTimeout)
-	}
-}
-
 // remove stops the server and deletes its files.
 func (s *Server) remove() error {
 	// Nothing in it is needed any more.
 	return errors.Join(s.stop(Immediate), removeAll(s.dir))
 }
-
