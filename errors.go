@@ -25,8 +25,8 @@ var (
 type HeldError struct {
 	// Name of the lease.
 	Name string
-	// Holder is the label of who has the lease. It is empty if the row was
-	// released but locked by a transaction.
+	// Holder is the label of who has the lease. It is empty, and Claim is zero, if
+	// the lease is free but a transaction locks or is inserting its row.
 	Holder string
 	// Token of the lease in force.
 	Token int64
@@ -47,7 +47,7 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	switch {
 	case e.Claim.IsZero():
-		return fmt.Sprintf("joblease: %q is released, but a transaction locks its row", e.Name)
+		return fmt.Sprintf("joblease: %q is free, but a transaction locks its row", e.Name)
 	case e.Remaining <= 0:
 		return fmt.Sprintf("joblease: %q is held by %q, expired %v ago but not to be taken yet",
 			e.Name, e.Holder, -e.Remaining)

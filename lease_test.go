@@ -262,6 +262,24 @@ func TestACancelledAcquireOfALeaseThatIsHeldAlreadyDoesNotReleaseIt(t *testing.T
 	})
 }
 
+func TestALockOnTheRowIsNotARival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		a := newLease(t, m, "a")
+		_, err := a.TryAcquire(t.Context())
+		require.NoError(t, err)
+		unlock := m.Lock("job")
+		_, err = a.TryAcquire(t.Context())
+		require.ErrorContains(t, err, "locks its row")
+		require.NotErrorIs(t, err, joblease.ErrHeld)
+		require.True(t, a.Held())
+		unlock()
+		g, err := a.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(1), g.Token)
+	})
+}
+
 func TestDoHoldsTheLeaseWhileTheFunctionRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

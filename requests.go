@@ -68,6 +68,11 @@ func (l *Lease) try(ctx context.Context) (Grant, error) {
 	switch {
 	case err == nil:
 		return l.granted(g, sent)
+	case errors.As(err, &refusal) && refusal.Claim == c.ID:
+		// Not a rival, and no loss of what is held: a transaction locks the row.
+		l.answered()
+		l.unsettled = !l.held
+		err = fmt.Errorf("joblease: lease %q is this candidate's, but a transaction locks its row", l.name)
 	case errors.As(err, &refusal):
 		l.answered()
 		l.look.refused(refusal, sent.mono, answered.mono)

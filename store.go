@@ -19,6 +19,8 @@ import (
 //     unknown: the statement may or may not have taken effect.
 //   - Instants in a row are on the database's clock. No method compares a stored
 //     instant with any other clock.
+//   - Every write stores g.TTL or c.TTL, the instant of the write as RenewedAt,
+//     and RenewedAt + TTL as ExpiresAt: a standby goes by what is stored.
 //   - No method deletes a row.
 type Store interface {
 	// Acquire takes the lease for c, or refuses with a *[HeldError].
@@ -26,13 +28,15 @@ type Store interface {
 	// It takes the lease if there is no row of that name, if the row is
 	// released, if c.ID already holds it, or if c.Takeover allows replacing
 	// another claim. A row that is locked by a transaction, as a fence locks it,
-	// is refused at once, without waiting. A claim that c.ID already holds keeps
+	// is refused at once, without waiting, where the database has row locks; the
+	// refusal may then carry c.ID itself. A claim that c.ID already holds keeps
 	// its token and is extended; every other success raises the token by exactly
 	// one, and the token of a new row is 1. The lease expires one c.TTL after
 	// the instant of the write on the database's clock, and the grant that comes
 	// back has not expired at the instant at which the database answered.
 	//
-	// A refusal writes nothing.
+	// A refusal writes nothing. A name that [CheckName] refuses, a zero ID and a
+	// TTL that is not positive are errors, neither ErrHeld nor ErrLost.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Renew extends the lease to one g.TTL from now on the database's clock if
