@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/joblease/joblease"
@@ -15,20 +14,20 @@ import (
 	"github.com/joblease/joblease/storetest"
 )
 
+// Two things may make a difference: whose the connections are, and the isolation
+// level that a service has made its default. They do not depend on each other.
 func TestStoreKeepsTheContract(t *testing.T) {
-	storetest.Run(t, backend(pgstore.Options{}, ""))
-}
-
-func TestStoreKeepsTheContractOnTheCallersPool(t *testing.T) {
-	storetest.Run(t, backend(pgstore.Options{SharePool: true}, ""))
-}
-
-// A service may have made another isolation level its default. The errors that
-// this brings are the store's to handle.
-func TestStoreKeepsTheContractInEveryIsolationLevel(t *testing.T) {
-	for _, level := range []string{"repeatable read", "serializable"} {
-		t.Run(level, func(t *testing.T) {
-			storetest.Run(t, backend(pgstore.Options{}, level))
+	for _, c := range []struct {
+		opts      pgstore.Options
+		isolation string
+	}{
+		{pgstore.Options{}, "read committed"},
+		{pgstore.Options{SharePool: true}, "repeatable read"},
+		{pgstore.Options{}, "serializable"},
+	} {
+		t.Run(c.isolation, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, backend(c.opts, c.isolation))
 		})
 	}
 }
@@ -37,10 +36,7 @@ func TestStoreKeepsTheContractInEveryIsolationLevel(t *testing.T) {
 func backend(opts pgstore.Options, isolation string) func(*testing.T) storetest.Backend {
 	return func(t *testing.T) storetest.Backend {
 		db := pgtest.New(t)
-		if isolation != "" {
-			db.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET default_transaction_isolation = %s",
-				pgx.Identifier{db.Name}.Sanitize(), pgx.Identifier{isolation}.Sanitize()))
-		}
+		db.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET default_transaction_isolation = '%s'", db.Name, isolation))
 		on := func(db *pgtest.DB, opts pgstore.Options) joblease.Store {
 			s := open(t, db.Pool(t), opts)
 			require.NoError(t, s.Migrate(bounded(t)))

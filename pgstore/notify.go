@@ -100,27 +100,34 @@ func (l *listener) close() {
 	l.ended = true
 }
 
-// wakeAll wakes the watches of a name, or all of them.
-func (l *listener) wakeAll(which func(name string) bool) {
+// wake wakes the watches of a lease.
+func (l *listener) wake(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.watches {
-		if which(w.name) {
-			select {
-			case w.wake <- struct{}{}:
-			default: // it has a wake-up to receive already
-			}
+		if w.name == name {
+			w.signal()
 		}
 	}
 }
 
-func anyName(string) bool { return true }
-
 // setLive tells all watches if it changes. A release that was told while nobody
 // listened is noticed by the look that this leads to.
 func (l *listener) setLive(live bool) {
-	if l.live.Swap(live) != live {
-		l.wakeAll(anyName)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live.Swap(live) == live {
+		return
+	}
+	for w := range l.watches {
+		w.signal()
+	}
+}
+
+func (w *watch) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it has a wake-up to receive already
 	}
 }
 
@@ -256,7 +263,7 @@ func (l *listener) hear(ctx context.Context, conn *pgx.Conn, quiet time.Duration
 			return err
 		}
 		if name, ok := strings.CutPrefix(n.Payload, releasePrefix); ok {
-			l.wakeAll(func(watched string) bool { return watched == name })
+			l.wake(name)
 		}
 		if awaited(n.Payload) {
 			return nil
