@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,24 +225,24 @@ func TestAWallClockThatRanOnSuspendsTrustUntilARenewalHasConfirmedIt(t *testing.
 	for _, stands := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			m := storetest.NewMemory()
-			ahead := time.Duration(0)
+			var ahead atomic.Int64
 			a := start(t, m, "a")
 			synctest.Wait()
 			require.NoError(t, a.shutdown())
-			a.Lease().ShiftWall(func() time.Duration { return ahead })
+			a.Lease().ShiftWall(func() time.Duration { return time.Duration(ahead.Load()) })
 			a.launch(t)
 			synctest.Wait()
 			require.True(t, a.Status().Held)
 			gated := 0
 			job := a.Gate(func(context.Context) { gated++ })
 
-			ahead = ttl / 10
+			ahead.Store(int64(ttl / 10))
 			require.True(t, a.Status().Held, "within the margin")
 			if !stands {
 				theft(m)
 			}
 			before := a.line.statements()
-			ahead = 2 * ttl
+			ahead.Store(int64(2 * ttl))
 			job()
 			require.False(t, a.Status().Held)
 			require.ErrorContains(t, a.IsLeader(t.Context()), "confirmed")
@@ -265,13 +266,13 @@ func TestAWallClockThatRanOnSuspendsTrustUntilARenewalHasConfirmedIt(t *testing.
 
 func TestAnUnconfirmedLeaseDoesNotAskInABusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ahead := time.Duration(0)
+		var ahead atomic.Int64
 		a := start(t, storetest.NewMemory(), "a")
 		_ = a.shutdown()
-		a.Lease().ShiftWall(func() time.Duration { return ahead })
+		a.Lease().ShiftWall(func() time.Duration { return time.Duration(ahead.Load()) })
 		a.launch(t)
 		synctest.Wait()
-		ahead = time.Hour
+		ahead.Store(int64(time.Hour))
 		a.line.set(refused)
 		before := a.line.statements()
 		for range 5000 {
