@@ -132,6 +132,11 @@ func (f *foreign) Start() {
 			case <-stop:
 				return
 			case <-tick.C:
+			}
+			select {
+			case <-stop: // the one that counts if both are ready
+				return
+			default:
 				f.job()
 			}
 		}
