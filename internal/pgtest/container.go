@@ -53,7 +53,9 @@ func run(ctx context.Context, image string) (c *testcontainers.DockerContainer, 
 	}
 	c, err = testcontainers.Run(ctx, image,
 		testcontainers.WithExposedPorts("5432/tcp"),
-		testcontainers.WithEnv(map[string]string{"POSTGRES_PASSWORD": "pgtest"}),
+		// In memory, which is faster by far, and gone with the container.
+		testcontainers.WithEnv(map[string]string{"POSTGRES_PASSWORD": "pgtest", "PGDATA": "/pgdata"}),
+		testcontainers.WithTmpfs(map[string]string{"/pgdata": "rw"}),
 		testcontainers.WithCmd(cmd...),
 	)
 	if err != nil && c != nil {
