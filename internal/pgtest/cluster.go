@@ -76,7 +76,8 @@ func tempDir(cred *syscall.Credential) (string, error) {
 	if len(base) > 40 {
 		base = "/tmp"
 	}
-	dir, err := os.MkdirTemp(base, "pgtest-")
+	sweep.Do(func() { removeLeftovers(base) })
+	dir, err := os.MkdirTemp(base, fmt.Sprintf("pgtest-%d-", os.Getpid()))
 	if err != nil {
 		return "", err
 	}
@@ -86,6 +87,23 @@ func tempDir(cred *syscall.Credential) (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+var sweep sync.Once
+
+// removeLeftovers deletes the folders of test binaries that were killed. Their
+// names tell the process.
+func removeLeftovers(base string) {
+	dirs, err := filepath.Glob(filepath.Join(base, "pgtest-*-*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(strings.Split(filepath.Base(dir), "-")[1])
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			os.RemoveAll(dir) //nolint:errcheck // another user's is not ours to delete
+		}
+	}
 }
 
 // credential is whom to run a server as: the server refuses to run as root.
