@@ -58,6 +58,33 @@ func (e *HeldError) Error() string {
 // Is reports that a HeldError is [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
+// TickError is the refusal of a tick: it has been claimed already, or it has not
+// come yet. It is neither [ErrHeld] nor [ErrLost]: there is nothing to wait for
+// but the next tick.
+type TickError struct {
+	// Name of the job.
+	Name string
+	// At is the tick that was refused.
+	At time.Time
+	// Last is the last tick that was claimed; zero if none was. Done says that
+	// its run has finished; true if there is none.
+	Last time.Time
+	Done bool
+	// Clock is the database's clock at the answer.
+	Clock time.Time
+}
+
+// Due reports whether the tick has come, on the database's clock.
+func (e *TickError) Due() bool { return !e.At.After(e.Clock) }
+
+// Error says why the tick was refused.
+func (e *TickError) Error() string {
+	if e.Last.Before(e.At) {
+		return fmt.Sprintf("joblease: the tick of %q at %v has not come: the database's clock shows %v", e.Name, e.At, e.Clock)
+	}
+	return fmt.Sprintf("joblease: the tick of %q at %v has been claimed; the last one is that of %v", e.Name, e.At, e.Last)
+}
+
 // LostError says why a lease is not held any more.
 type LostError struct {
 	// Name and Token of the lease that was lost.

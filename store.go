@@ -35,6 +35,12 @@ type Store interface {
 	// the instant of the write on the database's clock, and the grant that comes
 	// back has not expired at the instant at which the database answered.
 	//
+	// If c.Tick names a tick, it must also have come, and be later than the last
+	// tick in the row, or, with Again, be that one and unfinished; otherwise the
+	// refusal is a *[TickError], whoever holds the lease. The tick is stored,
+	// unfinished, with the claim. c.ID that already holds the lease keeps its tick.
+	// A claim without a tick leaves the stored one alone.
+	//
 	// A refusal writes nothing. A name that [CheckName] refuses, a zero ID and a
 	// TTL that is not positive are errors, neither ErrHeld nor ErrLost.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
@@ -45,7 +51,8 @@ type Store interface {
 	Renew(ctx context.Context, g Grant) error
 
 	// Release frees the lease if g.Claim still holds it. Otherwise the error is
-	// [ErrLost] and nothing is written. The row and its token stay.
+	// [ErrLost] and nothing is written. The row and its token stay, and so does
+	// its tick, which becomes finished if g.Finished is true.
 	Release(ctx context.Context, g Grant) error
 
 	// List returns the rows in the order of their names, for a person to read.
@@ -102,7 +109,31 @@ type Claim struct {
 	TTL time.Duration
 	// Takeover says whether a lease of another claim may be replaced.
 	Takeover Takeover
+	// Tick, unless it is zero, makes this the claim of one tick of a job.
+	Tick Tick
 }
+
+// Tick says which tick of a job a [Claim] is for. A tick is the instant at which
+// a schedule says that the job is due, never the instant at which a replica woke
+// up, so it is the same for all replicas. The row keeps the last tick that was
+// claimed, also after the release, and a claim of that tick or an older one is
+// refused for ever.
+type Tick struct {
+	// At is the instant, in microseconds. It must have come on the database's
+	// clock. Set either At or Slot.
+	At time.Time
+	// Slot makes the tick the start of the slot in which the database's clock
+	// stands: floor(clock/Slot) slots since 1970-01-01 UTC. If that one has been
+	// claimed and the next begins within a quarter of Slot, the tick is the next
+	// one, so that a timer whose phase jitters around the boundary misses none.
+	Slot time.Duration
+	// Again allows the last tick to be claimed once more if its run was
+	// interrupted: it was claimed and never finished, and its lease has ended.
+	Again bool
+}
+
+// IsZero reports whether t names no tick.
+func (t Tick) IsZero() bool { return t.At.IsZero() && t.Slot == 0 }
 
 // Takeover is the condition under which an acquire may replace the claim of
 // another. The zero value never replaces one.
@@ -160,6 +191,11 @@ type Grant struct {
 	// AcquiredAt and ExpiresAt are on the database's clock, as of the acquire.
 	// Renewals move the expiry in the database, not here.
 	AcquiredAt, ExpiresAt time.Time
+	// Tick is the tick that was claimed, in UTC; zero if the claim named none.
+	Tick time.Time
+	// Finished tells a release that the run of the tick is over, whatever came
+	// of it. The holder sets it.
+	Finished bool
 }
 
 // Record is one row, for people and for tools that show the state of things.
@@ -177,6 +213,10 @@ type Record struct {
 	// Remaining is what was left of the lease at the instant of the answer, on
 	// the database's clock. It is zero or less when the lease has expired.
 	Remaining time.Duration
+	// Tick is the last tick that was claimed, in UTC; zero if none ever was.
+	Tick time.Time
+	// TickDone says that the run of that tick has finished. True if there is none.
+	TickDone bool
 }
 
 // Held reports whether a claim held the lease at the instant of the answer, by
