@@ -64,17 +64,19 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type TickError struct {
 	// Name of the job.
 	Name string
-	// At is the tick that was refused.
+	// At is the tick that was refused, in UTC and whole microseconds.
 	At time.Time
-	// Last is the last tick that was claimed; zero if none was. Done says that
-	// its run has finished; true if there is none.
+	// Last is the last tick that was claimed, in UTC; zero if none was. At was
+	// claimed already unless it is later. Done says that the run of Last has
+	// finished; true if there is none.
 	Last time.Time
 	Done bool
-	// Clock is the database's clock at the answer.
+	// Clock is the database's clock by which the tick was judged.
 	Clock time.Time
 }
 
-// Due reports whether the tick has come, on the database's clock.
+// Due reports whether the tick has come, on the database's clock. Also a tick
+// that has been claimed may lie ahead: a slot that was claimed early does.
 func (e *TickError) Due() bool { return !e.At.After(e.Clock) }
 
 // Error says why the tick was refused.

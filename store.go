@@ -38,11 +38,12 @@ type Store interface {
 	// If c.Tick names a tick, it must also have come, and be later than the last
 	// tick in the row, or, with Again, be that one and unfinished; otherwise the
 	// refusal is a *[TickError], whoever holds the lease. The tick is stored,
-	// unfinished, with the claim. c.ID that already holds the lease keeps its tick.
-	// A claim without a tick leaves the stored one alone.
+	// unfinished, with the claim. c.ID that already holds the lease keeps its tick,
+	// and gets it back. A claim without a tick leaves the stored one alone.
 	//
-	// A refusal writes nothing. A name that [CheckName] refuses, a zero ID and a
-	// TTL that is not positive are errors, neither ErrHeld nor ErrLost.
+	// A refusal writes nothing. A name that [CheckName] refuses, a tick that
+	// [CheckTick] refuses, a zero ID and a TTL that is not positive are errors,
+	// neither ErrHeld nor ErrLost.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Renew extends the lease to one g.TTL from now on the database's clock if
@@ -52,7 +53,7 @@ type Store interface {
 
 	// Release frees the lease if g.Claim still holds it. Otherwise the error is
 	// [ErrLost] and nothing is written. The row and its token stay, and so does
-	// its tick, which becomes finished if g.Finished is true.
+	// its tick, which becomes finished if it is g.Tick and g.Finished is true.
 	Release(ctx context.Context, g Grant) error
 
 	// List returns the rows in the order of their names, for a person to read.
@@ -113,28 +114,6 @@ type Claim struct {
 	Tick Tick
 }
 
-// Tick says which tick of a job a [Claim] is for. A tick is the instant at which
-// a schedule says that the job is due, never the instant at which a replica woke
-// up, so it is the same for all replicas. The row keeps the last tick that was
-// claimed, also after the release, and a claim of that tick or an older one is
-// refused for ever.
-type Tick struct {
-	// At is the instant, in microseconds. It must have come on the database's
-	// clock. Set either At or Slot.
-	At time.Time
-	// Slot makes the tick the start of the slot in which the database's clock
-	// stands: floor(clock/Slot) slots since 1970-01-01 UTC. If that one has been
-	// claimed and the next begins within a quarter of Slot, the tick is the next
-	// one, so that a timer whose phase jitters around the boundary misses none.
-	Slot time.Duration
-	// Again allows the last tick to be claimed once more if its run was
-	// interrupted: it was claimed and never finished, and its lease has ended.
-	Again bool
-}
-
-// IsZero reports whether t names no tick.
-func (t Tick) IsZero() bool { return t.At.IsZero() && t.Slot == 0 }
-
 // Takeover is the condition under which an acquire may replace the claim of
 // another. The zero value never replaces one.
 type Takeover struct {
@@ -191,10 +170,11 @@ type Grant struct {
 	// AcquiredAt and ExpiresAt are on the database's clock, as of the acquire.
 	// Renewals move the expiry in the database, not here.
 	AcquiredAt, ExpiresAt time.Time
-	// Tick is the tick that was claimed, in UTC; zero if the claim named none.
+	// Tick is the tick that was claimed, in UTC and whole microseconds; zero if
+	// the claim named none.
 	Tick time.Time
-	// Finished tells a release that the run of the tick is over, whatever came
-	// of it. The holder sets it.
+	// Finished tells a release that the run of Tick is over, whatever came of
+	// it. The holder sets it. Without a Tick it says nothing.
 	Finished bool
 }
 

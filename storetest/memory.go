@@ -47,6 +47,8 @@ type row struct {
 	token, version                   int64
 	ttl                              time.Duration
 	acquiredAt, renewedAt, expiresAt time.Time
+	tick                             time.Time
+	unfinished                       bool // the run of tick
 }
 
 // rowLock is held by n sessions together; free is closed by the last.
@@ -68,7 +70,7 @@ func NewMemory() *Memory {
 // Acquire implements [joblease.Store].
 func (m *Memory) Acquire(ctx context.Context, c joblease.Claim) (joblease.Grant, error) {
 	g, err := m.acquire(ctx, c)
-	if err != nil && !errors.Is(err, joblease.ErrHeld) {
+	if err != nil && !errors.Is(err, joblease.ErrHeld) && !errors.As(err, new(*joblease.TickError)) {
 		err = fmt.Errorf("storetest: acquire %q: %w", c.Name, err)
 	}
 	return g, err
@@ -78,7 +80,7 @@ func (m *Memory) acquire(ctx context.Context, c joblease.Claim) (joblease.Grant,
 	if err := ctx.Err(); err != nil {
 		return joblease.Grant{}, err
 	}
-	if err := joblease.CheckName(c.Name); err != nil {
+	if err := errors.Join(joblease.CheckName(c.Name), joblease.CheckTick(c.Tick)); err != nil {
 		return joblease.Grant{}, err
 	}
 	if c.ID.IsZero() || c.TTL <= 0 {
@@ -88,6 +90,12 @@ func (m *Memory) acquire(ctx context.Context, c joblease.Claim) (joblease.Grant,
 	defer m.mu.Unlock()
 	now := m.now()
 	r, found := m.rows[c.Name]
+	tick := tickOf(c.Tick, r, now)
+	if r.claim != c.ID && !claimable(c.Tick, tick, r, now) {
+		return joblease.Grant{}, &joblease.TickError{
+			Name: c.Name, At: tick, Last: r.tick, Done: !r.unfinished, Clock: now,
+		}
+	}
 	if m.locks[c.Name] != nil || found && !takes(c, r, now) {
 		return joblease.Grant{}, &joblease.HeldError{
 			Name: c.Name, Holder: r.holder, Token: r.token, Claim: r.claim, Version: r.version,
@@ -100,14 +108,21 @@ func (m *Memory) acquire(ctx context.Context, c joblease.Claim) (joblease.Grant,
 	if r.claim != c.ID {
 		r.claim, r.acquiredAt = c.ID, now
 		r.token++
+		if !tick.IsZero() {
+			r.tick, r.unfinished = tick, true
+		}
 	}
 	r.holder = c.Holder
 	r.extend(now, c.TTL)
 	m.rows[c.Name] = r
-	return joblease.Grant{
+	g := joblease.Grant{
 		Name: c.Name, Claim: r.claim, Holder: r.holder, Token: r.token, TTL: r.ttl,
 		AcquiredAt: r.acquiredAt, ExpiresAt: r.expiresAt,
-	}, nil
+	}
+	if !c.Tick.IsZero() {
+		g.Tick = r.tick
+	}
+	return g, nil
 }
 
 // takes reports whether c may take a row that stands there as r.
@@ -140,6 +155,9 @@ func (m *Memory) Release(ctx context.Context, g joblease.Grant) error {
 	return m.update(ctx, "release", g, func(r *row, now time.Time) {
 		r.holder, r.claim = "", joblease.ClaimID{}
 		r.renewedAt, r.expiresAt = now, now
+		if g.Finished && r.tick.Equal(g.Tick) {
+			r.unfinished = false
+		}
 		r.version++
 		m.released(g.Name)
 	})
@@ -215,6 +233,6 @@ func (r *row) record(name string, now time.Time) joblease.Record {
 	return joblease.Record{
 		Name: name, Holder: r.holder, Claim: r.claim, Token: r.token, Version: r.version, TTL: r.ttl,
 		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, ExpiresAt: r.expiresAt,
-		Remaining: r.remaining(now),
+		Remaining: r.remaining(now), Tick: r.tick, TickDone: !r.unfinished,
 	}
 }

@@ -64,8 +64,9 @@ func (m *Memory) Get(name string) (r joblease.Record, ok bool) {
 }
 
 // Put writes r as the row of the lease r.Name, as an operator might, whatever
-// stands there and whoever locks it. r.Remaining is not used. It panics if the
-// token or the version is less than 1, since no row of a lease is like that.
+// stands there and whoever locks it. r.Remaining is not used, and r.TickDone only
+// if there is a tick. It panics if the token or the version is less than 1, since
+// no row of a lease is like that.
 func (m *Memory) Put(r joblease.Record) {
 	if r.Token < 1 || r.Version < 1 {
 		panic("storetest: Put needs a token and a version of at least 1")
@@ -75,6 +76,7 @@ func (m *Memory) Put(r joblease.Record) {
 	m.rows[r.Name] = row{
 		holder: r.Holder, claim: r.Claim, token: r.Token, version: r.Version, ttl: r.TTL,
 		acquiredAt: r.AcquiredAt, renewedAt: r.RenewedAt, expiresAt: r.ExpiresAt,
+		tick: micro(r.Tick), unfinished: !r.Tick.IsZero() && !r.TickDone,
 	}
 }
 

@@ -166,6 +166,7 @@ func TestPutWritesTheRowAsGiven(t *testing.T) {
 	want := joblease.Record{
 		Name: "job", Holder: "operator", Claim: joblease.NewClaimID(), Token: 7, Version: 9, TTL: time.Minute,
 		AcquiredAt: now, RenewedAt: now, ExpiresAt: now.Add(time.Minute),
+		Tick: now.Truncate(time.Second), TickDone: false,
 	}
 	m.Put(want)
 	got, ok := m.Get("job")
