@@ -136,6 +136,6 @@ func defaultHolder() string {
 		host = "unknown"
 	}
 	var r [4]byte
-	rand.Read(r[:]) //nolint:errcheck // crypto/rand.Read never returns an error; it ends the process instead.
+	rand.Read(r[:]) // never returns an error: it ends the process instead
 	return fmt.Sprintf("%.200s:%d/%s", strings.ToValidUTF8(host, "?"), os.Getpid(), hex.EncodeToString(r[:]))
 }

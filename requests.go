@@ -114,7 +114,7 @@ func (l *Lease) granted(g Grant, sent instant) (Grant, error) {
 func (l *Lease) confirm(sent instant) {
 	l.sent, l.kicked = sent, false
 	if l.work != nil && l.work.expiry != nil {
-		l.work.expiry.Reset(l.trustEnd(sent).Sub(time.Now()))
+		l.work.expiry.Reset(time.Until(l.trustEnd(sent)))
 	}
 }
 

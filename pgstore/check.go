@@ -89,7 +89,7 @@ func (s *Store) judge(r *pgconn.Result) error {
 	for _, c := range columns {
 		switch typ, ok := have[c.name]; {
 		case !ok:
-			problem("call Store.Migrate, or run the files in migrations/postgres",
+			problem("call Store.Migrate; if that does not mend it the table is not this library's, and Options.Table can name another",
 				"table %s has no column %s: it is of another version", s.table, c.name)
 		case typ != c.typ:
 			problem(fmt.Sprintf("run ALTER TABLE %s ALTER COLUMN %s TYPE %s", s.table, c.name, c.typ),

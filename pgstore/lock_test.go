@@ -80,7 +80,9 @@ func TestAGrantAfterALongLockIsForAFullTTL(t *testing.T) {
 			r := <-results
 			clock := pgtest.Scan[time.Time](t, db, "SELECT clock_timestamp()")
 			if c.after == "held" {
-				require.ErrorIs(t, r.err, joblease.ErrHeld)
+				var h *joblease.HeldError
+				require.ErrorAs(t, r.err, &h)
+				require.Equal(t, "rival", h.Holder, "the refusal tells what stands there now")
 				return
 			}
 			require.NoError(t, r.err)

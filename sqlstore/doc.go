@@ -21,7 +21,9 @@
 // of the application that writes for longer than TTL - Margin keeps every lease
 // in the file from being renewed, its own too, and so ends them. Keep write
 // transactions short, or keep the leases in a file of their own and do without
-// [SQLite.Fence].
+// [SQLite.Fence]. A process that is stopped inside a write transaction, by a
+// debugger or SIGSTOP, keeps the lock until it goes on or is killed, and no lease
+// in the file changes hands before.
 //
 // In WAL mode readers and the writer do not wait for each other. In the other
 // journal modes a reader holds up every commit. The leases are right in any

@@ -15,6 +15,9 @@ import (
 // fast is what makes thousands of commits affordable: no test here cuts the power.
 const fast = wal + "&_pragma=synchronous(OFF)"
 
+// crowd is how many goroutines, and how many leases, there are at once.
+var crowd = 1000
+
 func TestAThousandGoroutinesShareOneName(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -25,8 +28,8 @@ func TestAThousandGoroutinesShareOneName(t *testing.T) {
 	ctx := within(t, 60*time.Second)
 	var inside, grants atomic.Int64
 	var wg sync.WaitGroup
-	failures := make(chan error, 1000)
-	for i := range 1000 {
+	failures := make(chan error, crowd)
+	for i := range crowd {
 		s := stores[i%2]
 		wg.Go(func() {
 			for grants.Load() < most {
@@ -64,8 +67,8 @@ func TestAThousandNamesLiveInOneFile(t *testing.T) {
 	stores := []joblease.Store{newStore(t, open(t, path, fast)), newStore(t, open(t, path, fast))}
 	ctx := within(t, 60*time.Second)
 	var wg sync.WaitGroup
-	failures := make(chan error, 1000)
-	for i := range 1000 {
+	failures := make(chan error, crowd)
+	for i := range crowd {
 		s := stores[i%2]
 		wg.Go(func() {
 			g, err := s.Acquire(ctx, claim(fmt.Sprint("job ", i), long))
@@ -82,7 +85,7 @@ func TestAThousandNamesLiveInOneFile(t *testing.T) {
 	require.NoError(t, <-failures)
 	list, err := stores[0].List(t.Context())
 	require.NoError(t, err)
-	require.Len(t, list, 1000)
+	require.Len(t, list, crowd)
 	for _, r := range list {
 		require.EqualValues(t, 1, r.Token, r.Name)
 		require.EqualValues(t, 3, r.Version, r.Name)

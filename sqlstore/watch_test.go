@@ -31,11 +31,11 @@ func TestAReleaseIsToldOnceAndOnlyToThoseThatWatchIt(t *testing.T) {
 	s, other := newStore(t, open(t, path, wal)), bareStore(t, open(t, path, wal))
 	one := mustAcquire(t, other, claim("one", long))
 	two := mustAcquire(t, other, claim("two", long))
-	first, second := s.Watch("one"), s.Watch("two")
+	first := s.Watch("one")
 	defer first.Stop()
-	defer second.Stop()
 	woken(t, first, "live")
-	woken(t, second, "live")
+	second := s.Watch("two") // live from the start
+	defer second.Stop()
 	require.NoError(t, other.Release(t.Context(), one))
 	woken(t, first, "released")
 	// Whoever is told of what came later has been through another look.
@@ -43,6 +43,26 @@ func TestAReleaseIsToldOnceAndOnlyToThoseThatWatchIt(t *testing.T) {
 	woken(t, second, "released")
 	require.Empty(t, first.Wake, "the release of one was told again, or that of two as well")
 	require.Empty(t, second.Wake)
+}
+
+// Versions tell one release from the next, but start anew with a new row.
+func TestAReleaseOfANewRowIsToldThoughItsVersionWasToldBefore(t *testing.T) {
+	db := open(t, newFile(t), wal)
+	s := newStore(t, db)
+	g := mustAcquire(t, s, claim("job", long))
+	w := s.Watch("job")
+	defer w.Stop()
+	woken(t, w, "live")
+	for range 2 {
+		require.NoError(t, s.Release(t.Context(), g))
+		require.EqualValues(t, 2, row(t, s).Version)
+		woken(t, w, "released")
+		// As if the row had been deleted and acquired anew.
+		exec(t, db, "UPDATE joblease_leases SET version = 1, claim = ?", g.Claim[:])
+		other := s.Watch("other")
+		woken(t, other, "a look has found that the job is held")
+		other.Stop()
+	}
 }
 
 func TestAWatchTellsOfALeaseThatIsFreeAlready(t *testing.T) {

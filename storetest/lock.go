@@ -33,9 +33,9 @@ func (e *env) whileLocked(name string, write func() error) (joblease.Record, err
 		done <- err
 	case <-time.After(short): // long enough for the write to reach the lock
 	}
-	r := e.expire(name)
+	e.expire(name)
 	e.pass(name, 4*short)
-	r = e.record(name)
+	r := e.record(name)
 	unlock()
 	return r, <-done
 }

@@ -35,7 +35,7 @@ func TestTheClockFollowsTheBubblesTimeExactly(t *testing.T) {
 		if r, _ := m.Get("job"); !r.Held() || r.Remaining != 1 {
 			t.Errorf("a nanosecond before the expiry %v remain", r.Remaining)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if r, _ := m.Get("job"); r.Held() {
 			t.Errorf("at the expiry %v remain", r.Remaining)
 		}

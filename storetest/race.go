@@ -161,7 +161,7 @@ var raceChecks = []check{
 			for range 5 {
 				got, err := e.acquire(stores[i%len(stores)], claim("job", long, expired))
 				if !errors.Is(err, joblease.ErrHeld) {
-					return outcome{err: fmt.Errorf("acquire: token %d, %v; want ErrHeld", got.Token, err)}
+					return outcome{err: fmt.Errorf("acquire: token %d, %w; want ErrHeld", got.Token, err)}
 				}
 			}
 			return outcome{}

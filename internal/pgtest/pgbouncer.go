@@ -1,6 +1,8 @@
 package pgtest
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -8,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -47,7 +50,8 @@ func PgBouncer(t testing.TB, db *DB) string {
 		}
 	})
 	server := db.Config(t).ConnConfig
-	config := filepath.Join(dir, "pgbouncer.ini")
+	password := cmp.Or(server.Password, "none") // it refuses an empty one
+	config, log := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "log")
 	for try := 0; ; try++ {
 		port, err := freePort()
 		fail(err)
@@ -60,34 +64,28 @@ unix_socket_dir =
 auth_type = any
 pool_mode = transaction
 default_pool_size = 2
-`, db.Name, server.Host, server.Port, server.User, server.Password, port), 0o644))
+`, db.Name, server.Host, server.Port, server.User, password, port), 0o644))
 		u, err := url.Parse(db.URL)
 		fail(err)
 		u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		p, err := launch(filepath.Join(dir, "log"), dir, cred, program, config)
+		p, err := launch(log, dir, cred, program, config)
 		fail(err)
-		ended := func() error {
-			select {
-			case <-p.done:
-				text, _ := os.ReadFile(filepath.Join(dir, "log"))
-				return fmt.Errorf("it did not start:\n%s", text)
-			default:
+		t.Cleanup(p.kill)
+		err = awaitReady(u.String(), func() error {
+			if !p.ended() {
 				return nil
 			}
-		}
-		// It ends if the port has been taken meanwhile.
-		if err := awaitReady(u.String(), ended); err != nil {
-			if ended() != nil && try < 10 {
-				continue
+			text, err := os.ReadFile(log)
+			if strings.Contains(string(text), "in use") {
+				return errPort
 			}
-			p.os.Kill() //nolint:errcheck // it has ended then
-			<-p.done
-			t.Fatalf("pgtest: pgbouncer: %v", err)
-		}
-		t.Cleanup(func() {
-			p.os.Kill() //nolint:errcheck // it has ended then
-			<-p.done
+			return errors.Join(fmt.Errorf("it did not start:\n%s", text), err)
 		})
+		if errors.Is(err, errPort) && try < 10 {
+			fail(os.Remove(log))
+			continue
+		}
+		fail(err)
 		return u.String()
 	}
 }

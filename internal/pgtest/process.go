@@ -20,30 +20,18 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// start starts the server's process and waits until it is ready.
-func (s *Server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil {
-		return nil
-	}
-	logFile, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// launch starts a program that runs until it is told to stop, or this process
+// is gone. What it prints goes to the end of a file.
+func launch(log, dir string, cred *syscall.Credential, name string, args ...string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer logFile.Close()
-	begin, err := logFile.Seek(0, 2)
-	if err != nil {
-		return err
-	}
-	args := []string{"-D", s.Data, "-p", strconv.Itoa(s.Port), "-k", s.Socket, "-c", "listen_addresses=127.0.0.1"}
-	for _, p := range parameters(s.params) {
-		args = append(args, "-c", p)
-	}
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
-	cmd.Dir, cmd.Env = s.dir, environment()
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = attributes(s.cred)
+	defer out.Close()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, environment()
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = attributes(cred)
 
 	started, done := make(chan error), make(chan struct{})
 	go func() {
@@ -59,30 +47,62 @@ func (s *Server) start() error {
 		close(done)
 	}()
 	if err := <-started; err != nil {
+		return nil, err
+	}
+	return &process{os: cmd.Process, done: done}, nil
+}
+
+// ended reports whether the process has.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process.
+func (p *process) kill() {
+	p.os.Kill() //nolint:errcheck // it has ended then
+	<-p.done
+}
+
+// start starts the server's process and waits until it is ready.
+func (s *Server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		return nil
+	}
+	before, err := s.readLog()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s.process = &process{os: cmd.Process, done: done}
+	args := []string{"-D", s.Data, "-p", strconv.Itoa(s.Port), "-k", s.Socket, "-c", "listen_addresses=127.0.0.1"}
+	for _, p := range parameters(s.params) {
+		args = append(args, "-c", p)
+	}
+	p, err := launch(s.logFile(), s.dir, s.cred, filepath.Join(s.bin, "postgres"), args...)
+	if err != nil {
+		return err
+	}
+	s.process = p
 	err = awaitReady(s.readyURL(), func() error {
-		select {
-		case <-done:
-		default:
+		if !p.ended() {
 			return nil
 		}
 		text, err := s.readLog()
 		if err != nil {
 			return err
 		}
-		if text = text[begin:]; strings.Contains(text, "could not bind") {
+		if text = text[len(before):]; strings.Contains(text, "could not bind") {
 			return errPort
 		}
 		return fmt.Errorf("the server did not start:\n%s", text)
 	})
-	if err != nil {
-		select {
-		case <-done:
-			s.process = nil
-		default:
-		}
+	if err != nil && p.ended() {
+		s.process = nil
 	}
 	return err
 }
@@ -111,8 +131,7 @@ func (s *Server) stop(mode StopMode) error {
 	case <-p.done:
 		return nil
 	case <-time.After(stopTimeout):
-		p.os.Kill() //nolint:errcheck // it has ended then
-		<-p.done
+		p.kill()
 		return fmt.Errorf("the server had to be killed: it did not stop within %v", stopTimeout)
 	}
 }

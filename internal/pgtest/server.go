@@ -131,9 +131,11 @@ func (s *Server) Log(t testing.TB) string {
 }
 
 func (s *Server) readLog() (string, error) {
-	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	text, err := os.ReadFile(s.logFile())
 	return string(text), err
 }
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, "log") }
 
 func (s *Server) instance() *instance {
 	return &instance{url: s.URL, log: s.readLog, stop: s.remove}
