@@ -114,6 +114,14 @@ func (e *env) grantFits(g joblease.Grant, c joblease.Claim) {
 	if g.AcquiredAt.IsZero() || g.ExpiresAt.Before(g.AcquiredAt.Add(c.TTL-slack)) {
 		e.Fatalf("acquired at %v, expires at %v; the TTL is %v", g.AcquiredAt, g.ExpiresAt, c.TTL)
 	}
+	switch {
+	case c.Tick.IsZero() && !g.Tick.IsZero(), c.Tick.Slot == 0 && !g.Tick.Equal(micro(c.Tick.At)):
+		e.Fatalf("the grant is of the tick %v; asked for was %+v", g.Tick, c.Tick)
+	case c.Tick.Slot > 0 && g.Tick.UnixMicro()%c.Tick.Slot.Microseconds() != 0:
+		e.Fatalf("the tick %v is not where a slot of %v begins", g.Tick, c.Tick.Slot)
+	case !g.Tick.IsZero() && g.Tick.Location() != time.UTC:
+		e.Fatalf("the tick %v is not in UTC", g.Tick)
+	}
 }
 
 // held acquires c, which must be refused because another claim holds the lease.

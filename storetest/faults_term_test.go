@@ -39,6 +39,9 @@ func onGrant(change func(r *row, old row)) func(b *broken) {
 				b.edit(c.Name, func(r *row) {
 					change(r, old)
 					g.Token, g.AcquiredAt, g.ExpiresAt = r.token, r.acquiredAt, r.expiresAt
+					if !c.Tick.IsZero() {
+						g.Tick = r.tick
+					}
 				})
 			}
 			return g, err

@@ -88,6 +88,7 @@ func checks() []check {
 	for _, group := range [][]check{
 		acquireChecks, takeoverChecks, renewChecks, releaseChecks, refusalChecks, nameChecks,
 		raceChecks, lockChecks, limitChecks, endingChecks, watchChecks,
+		tickChecks, runChecks, tickLimitChecks, slotChecks,
 	} {
 		all = append(all, group...)
 	}

@@ -79,7 +79,8 @@ type fault struct {
 
 func faults() []fault {
 	return slices.Concat(acquireFaults, takeoverFaults, renewFaults, releaseFaults, refusalFaults,
-		nameFaults, raceFaults, lockFaults, limitFaults, endingFaults, watchFaults)
+		nameFaults, raceFaults, lockFaults, limitFaults, endingFaults, watchFaults,
+		tickFaults, runFaults, tickLimitFaults, slotFaults)
 }
 
 func backend(tb testing.TB, m *Memory, s joblease.Store, elsewhere joblease.Store) Backend {

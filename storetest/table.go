@@ -48,9 +48,9 @@ func (e *env) unchanged(before []joblease.Record, what string) {
 // instant of the answer.
 func columns(r joblease.Record) string {
 	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-	return fmt.Sprintf("%q holder %q, claim %v, token %d, version %d, TTL %v, acquired %s, renewed %s, expires %s",
-		r.Name, r.Holder, r.Claim, r.Token, r.Version, r.TTL,
-		stamp(r.AcquiredAt), stamp(r.RenewedAt), stamp(r.ExpiresAt))
+	return fmt.Sprintf("%q holder %q, claim %v, token %d, version %d, TTL %v, acquired %s, renewed %s, expires %s, "+
+		"tick %s, done %v", r.Name, r.Holder, r.Claim, r.Token, r.Version, r.TTL,
+		stamp(r.AcquiredAt), stamp(r.RenewedAt), stamp(r.ExpiresAt), stamp(r.Tick), r.TickDone)
 }
 
 // sameTTL reports whether stored is asked, but for what a database that counts
