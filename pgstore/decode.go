@@ -56,6 +56,15 @@ func (d *decoder) duration() time.Duration {
 // instant reads microseconds since 1970.
 func (d *decoder) instant() time.Time { return time.UnixMicro(d.integer()).UTC() }
 
+// optional reads an instant; null is the zero one.
+func (d *decoder) optional() time.Time {
+	if len(d.row) > 0 && d.row[0] == nil {
+		d.text()
+		return time.Time{}
+	}
+	return d.instant()
+}
+
 // claim reads a uuid; null is the zero one.
 func (d *decoder) claim() (id joblease.ClaimID) {
 	s := d.text()

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,6 +36,45 @@ func (s *Store) Fence(ctx context.Context, tx pgx.Tx, g joblease.Grant) error {
 	tag, err := tx.Exec(ctx, s.sql.fence, pgx.QueryExecModeExec, g.Name, g.Claim.String())
 	if err != nil {
 		return s.explain(command{op: "fence", name: g.Name}, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return lost(g)
+	}
+	return nil
+}
+
+// Done marks the tick of g as finished as part of tx, so that what tx writes and
+// the mark are committed together: the effects of the tick happen exactly once,
+// whatever becomes of the holder after the commit. A claim with Again is then
+// refused, and a holder that was replaced before cannot commit.
+//
+// It is a fence as well: it returns nil if g's claim has the lease, and from then
+// until tx ends nobody can take it over. A release that follows need not say that
+// the run has finished. Calling it again in tx or later does nothing more.
+//
+// Call it last in tx, and commit at once. Unlike [Store.Fence] it writes the row,
+// so that renewals and the release wait until tx ends, and a tx that stays open
+// for longer than the TTL less its Margin ends the term. If tx is long, begin it
+// with Fence. Done waits for a renewal or a release that is under way; ctx bounds
+// the wait.
+//
+// If the claim has the lease no more the error is [joblease.ErrLost], and tx must
+// be rolled back. A grant without a tick is an error too, neither
+// [joblease.ErrHeld] nor [joblease.ErrLost]. On any other error nothing is known,
+// and tx must be rolled back too.
+//
+// In REPEATABLE READ and SERIALIZABLE the error is the server's serialization
+// failure, 40001, if the row has been written since the first statement of tx,
+// by a renewal for one. There, try tx again, or let Done be its first statement
+// and keep tx short.
+func (s *Store) Done(ctx context.Context, tx pgx.Tx, g joblease.Grant) error {
+	if g.Tick.IsZero() {
+		return fmt.Errorf("joblease: done %q: the grant has no tick, so there is nothing to be done; "+
+			"Fence is for leases without ticks", g.Name)
+	}
+	tag, err := tx.Exec(ctx, s.sql.done, pgx.QueryExecModeExec, g.Name, g.Claim.String(), string(instant(g.Tick)))
+	if err != nil {
+		return s.explain(command{op: "done", name: g.Name}, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return lost(g)

@@ -12,7 +12,7 @@ var files embed.FS
 
 // statements are the texts of the files in sql, for one table.
 type statements struct {
-	bound, acquire, renew, release, list, fence, check, ping string
+	bound, acquire, renew, release, list, fence, done, check, ping string
 }
 
 func load(table string) statements {
@@ -30,6 +30,7 @@ func load(table string) statements {
 		release: text("release"),
 		list:    text("list"),
 		fence:   text("fence"),
+		done:    text("done"),
 		check:   text("check"),
 		ping:    text("ping"),
 	}

@@ -19,7 +19,8 @@
 // queries.
 //
 // Work that writes to the same database is made safe against a holder that has
-// lost its lease without knowing it by [Store.Fence].
+// lost its lease without knowing it by [Store.Fence], and done exactly once for
+// each tick of a job by [Store.Done].
 package pgstore
 
 import (
