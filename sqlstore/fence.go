@@ -31,21 +31,48 @@ import (
 // has read cannot write any more once somebody else has, and Fence returns
 // SQLite's SQLITE_BUSY_SNAPSHOT at once.
 func (s *SQLite) Fence(ctx context.Context, tx *sql.Tx, g joblease.Grant) error {
-	n, err := s.fence(ctx, tx, g)
+	return s.guard(ctx, tx, "fence", g)
+}
+
+// Done marks the tick of g as finished as part of tx, so that what tx writes and
+// the mark are committed together: the effects of the tick happen exactly once,
+// whatever becomes of the holder after the commit. A claim with Again is then
+// refused, and a holder that was replaced before cannot commit.
+//
+// It is a fence as well, and all that is said of [SQLite.Fence] is true of it: the
+// errors, the rollback, and that every renewal in the file waits until tx ends.
+// It may follow a Fence in tx, and then does not wait. A release that comes after
+// the commit need not say that the run has finished. Calling it again in tx or
+// later does nothing more.
+//
+// A grant without a tick is an error, neither [joblease.ErrHeld] nor
+// [joblease.ErrLost].
+func (s *SQLite) Done(ctx context.Context, tx *sql.Tx, g joblease.Grant) error {
+	if g.Tick.IsZero() {
+		return failed("done", g.Name, errors.New("the grant has no tick, so there is nothing to be done; "+
+			"Fence is for leases without ticks"))
+	}
+	return s.guard(ctx, tx, "done", g, sql.Named("tick", stored(g.Tick)))
+}
+
+// guard runs a statement in tx that matches the row of g if g holds the lease.
+func (s *SQLite) guard(ctx context.Context, tx *sql.Tx, verb string, g joblease.Grant, more ...any) error {
+	args := append(more, sql.Named("name", g.Name), sql.Named("claim", g.Claim[:]))
+	n, err := s.within(ctx, tx, s.query[verb], args)
 	if err == nil && n == 0 {
 		return lost(g)
 	}
-	return failed("fence", g.Name, err)
+	return failed(verb, g.Name, err)
 }
 
-func (s *SQLite) fence(ctx context.Context, tx *sql.Tx, g joblease.Grant) (matched int64, err error) {
+func (s *SQLite) within(ctx context.Context, tx *sql.Tx, query string, args []any) (matched int64, err error) {
 	restore, err := impatient(ctx, tx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
 	for try := 0; ; try++ {
-		res, err := tx.ExecContext(ctx, s.query["fence"], sql.Named("name", g.Name), sql.Named("claim", g.Claim[:]))
+		res, err := tx.ExecContext(ctx, query, args...)
 		switch {
 		case err == nil:
 			return res.RowsAffected()

@@ -91,7 +91,7 @@ func NewSQLite(db *sql.DB, opts Options) (*SQLite, error) {
 	if s.ddl, err = migrations.Statements(migrations.SQLite(), quoted); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"look", "take", "renew", "release", "list", "fence", "released", "columns"} {
+	for _, name := range []string{"look", "take", "renew", "release", "list", "fence", "done", "released", "columns"} {
 		text, err := files.ReadFile("sql/sqlite/" + name + ".sql")
 		if err != nil {
 			return nil, err
@@ -99,102 +99,6 @@ func NewSQLite(db *sql.DB, opts Options) (*SQLite, error) {
 		s.query[name] = strings.ReplaceAll(string(text), migrations.Table, quoted)
 	}
 	return s, nil
-}
-
-// Acquire implements [joblease.Store].
-//
-// A refusal is a read: it takes no write lock, and in WAL mode it does not wait
-// for one either. Another connection's write transaction locks all rows; an
-// acquire that could win waits for its end, as long as ctx allows.
-func (s *SQLite) Acquire(ctx context.Context, c joblease.Claim) (joblease.Grant, error) {
-	var err error
-	if err = joblease.CheckName(c.Name); err == nil && (c.ID.IsZero() || c.TTL <= 0) {
-		err = errors.New("a claim needs an ID and a positive TTL")
-	}
-	var g joblease.Grant
-	if err == nil {
-		g, err = call(ctx, s, func(ctx context.Context, conn *sql.Conn) (joblease.Grant, error) {
-			return s.acquire(ctx, conn, c)
-		})
-	}
-	return g, failed("acquire", c.Name, err)
-}
-
-func (s *SQLite) acquire(ctx context.Context, conn *sql.Conn, c joblease.Claim) (joblease.Grant, error) {
-	for {
-		held, err := s.look(ctx, conn, c)
-		if err != nil {
-			return joblease.Grant{}, err
-		}
-		if held != nil {
-			return joblease.Grant{}, held
-		}
-		sent := time.Now()
-		g, err := s.take(ctx, conn, c)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			// A rival was faster. The next look tells who.
-		case err != nil:
-			return joblease.Grant{}, err
-		case time.Since(sent) < c.TTL-clockTick:
-			return g, nil
-		default:
-			// The commit took so long that the lease may have expired since its
-			// clock was read. If it has not been taken over, the claim holds it
-			// and this round extends it.
-		}
-		if err := ctx.Err(); err != nil {
-			return joblease.Grant{}, err
-		}
-	}
-}
-
-// clockTick is how far SQLite's clock may be behind the machine's.
-const clockTick = time.Millisecond
-
-// look returns what stands in the row if c may not take it, else nil.
-func (s *SQLite) look(ctx context.Context, conn *sql.Conn, c joblease.Claim) (*joblease.HeldError, error) {
-	h := joblease.HeldError{Name: c.Name}
-	var claim []byte
-	var ttl, expires, now int64
-	var free bool
-	err := conn.QueryRowContext(ctx, s.query["look"], condition(c)...).
-		Scan(&h.Holder, &claim, &h.Token, &h.Version, &ttl, &expires, &now, &free)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil || free {
-		return nil, err
-	}
-	copy(h.Claim[:], claim)
-	h.TTL, h.Remaining, h.Clock = micros(ttl), micros(expires-now), instant(now)
-	return &h, nil
-}
-
-// take returns sql.ErrNoRows if c may not take the row.
-func (s *SQLite) take(ctx context.Context, conn *sql.Conn, c joblease.Claim) (joblease.Grant, error) {
-	g := joblease.Grant{Name: c.Name, Claim: c.ID, Holder: c.Holder, TTL: c.TTL.Truncate(time.Microsecond)}
-	args := append(condition(c), sql.Named("holder", c.Holder), sql.Named("ttl", c.TTL.Microseconds()))
-	found := false
-	err := each(ctx, conn, s.query["take"], args, func(row *sql.Rows) error {
-		found = true
-		var acquired, expires int64
-		err := row.Scan(&g.Token, &acquired, &expires)
-		g.AcquiredAt, g.ExpiresAt = instant(acquired), instant(expires)
-		return err
-	})
-	if err == nil && !found {
-		err = sql.ErrNoRows
-	}
-	return g, err
-}
-
-// condition returns the arguments that look.sql and take.sql share.
-func condition(c joblease.Claim) []any {
-	return []any{
-		sql.Named("name", c.Name), sql.Named("claim", c.ID[:]), sql.Named("rule", int64(c.Takeover.Rule)),
-		sql.Named("seen_claim", c.Takeover.Claim[:]), sql.Named("seen_version", c.Takeover.Version),
-	}
 }
 
 // Renew implements [joblease.Store]. It waits for the end of another
@@ -206,7 +110,11 @@ func (s *SQLite) Renew(ctx context.Context, g joblease.Grant) error {
 // Release implements [joblease.Store]. It waits for the end of another
 // connection's write transaction, as long as ctx allows.
 func (s *SQLite) Release(ctx context.Context, g joblease.Grant) error {
-	return s.update(ctx, "release", g)
+	var finished sql.NullInt64
+	if g.Finished {
+		finished = stored(g.Tick)
+	}
+	return s.update(ctx, "release", g, sql.Named("finished", finished))
 }
 
 // update runs a statement that matches the row of g if g still holds the lease.
@@ -232,10 +140,13 @@ func (s *SQLite) List(ctx context.Context) ([]joblease.Record, error) {
 			var r joblease.Record
 			var claim []byte
 			var ttl, acquired, renewed, expires, now int64
-			err := row.Scan(&r.Name, &r.Holder, &claim, &r.Token, &r.Version, &ttl, &acquired, &renewed, &expires, &now)
+			var tick sql.NullInt64
+			err := row.Scan(&r.Name, &r.Holder, &claim, &r.Token, &r.Version, &ttl, &acquired, &renewed, &expires, &now,
+				&tick, &r.TickDone)
 			copy(r.Claim[:], claim)
 			r.TTL, r.Remaining = micros(ttl), micros(expires-now)
 			r.AcquiredAt, r.RenewedAt, r.ExpiresAt = instant(acquired), instant(renewed), instant(expires)
+			r.Tick = optional(tick)
 			list = append(list, r)
 			return err
 		})
@@ -271,7 +182,8 @@ func lost(g joblease.Grant) error {
 // failed says what failed, of what is not an error of this library's that says
 // so itself.
 func failed(verb, what string, err error) error {
-	if err == nil || errors.Is(err, joblease.ErrHeld) || errors.As(err, new(*joblease.SetupError)) {
+	if err == nil || errors.Is(err, joblease.ErrHeld) || errors.As(err, new(*joblease.TickError)) ||
+		errors.As(err, new(*joblease.SetupError)) {
 		return err
 	}
 	return fmt.Errorf("joblease: %s %q: %w", verb, what, err)
@@ -280,3 +192,16 @@ func failed(verb, what string, err error) error {
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// optional returns the zero time for null.
+func optional(us sql.NullInt64) time.Time {
+	if !us.Valid {
+		return time.Time{}
+	}
+	return instant(us.Int64)
+}
+
+// stored returns null for the zero time. What is finer than a microsecond is cut off.
+func stored(t time.Time) sql.NullInt64 {
+	return sql.NullInt64{Int64: t.UnixMicro(), Valid: !t.IsZero()}
+}
