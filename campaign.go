@@ -57,7 +57,7 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 // is not the end of it.
 func (l *Lease) giveBack(ctx context.Context) {
 	l.mu.Lock()
-	standing := l.held || l.unsettled || !l.abandoned.IsZero()
+	standing := l.held || l.unsettled || !l.abandoned.Claim.IsZero()
 	l.mu.Unlock()
 	if !standing {
 		return

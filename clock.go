@@ -19,3 +19,32 @@ func (i instant) ranAhead(earlier instant) time.Duration {
 
 // wallClock reads the wall clock without the monotonic reading.
 func wallClock() time.Time { return time.Now().Round(0) }
+
+// dbClock is an estimate of the database's clock, from what its answers show and
+// how the local monotonic clock advances. It decides when to ask, and nothing
+// else: what has come is for the database to say.
+type dbClock struct {
+	shown time.Time // the estimate
+	at    instant   // when it was made
+}
+
+// saw corrects the estimate by an answer. The database read its clock at some
+// instant between the request and the answer, so an estimate within these bounds
+// stands. The first one is the least, so that the ticks it says have come have.
+func (c *dbClock) saw(clock time.Time, sent, answered instant) {
+	if clock.IsZero() {
+		return
+	}
+	least := clock.Round(0).UTC()
+	most := least.Add(answered.mono.Sub(sent.mono))
+	shown := least
+	if known := c.now(answered); !c.shown.IsZero() && known.After(least) {
+		if shown = known; shown.After(most) {
+			shown = most
+		}
+	}
+	c.shown, c.at = shown, answered
+}
+
+// now is what the database's clock shows, as far as that can be known.
+func (c *dbClock) now(local instant) time.Time { return c.shown.Add(local.mono.Sub(c.at.mono)) }

@@ -27,6 +27,9 @@ type Event struct {
 	// Failures counts the calls that have failed in a row, for [EventFailing],
 	// and those that had, for [EventRecovered].
 	Failures int
+	// Tick is the tick that the term, or the event, is about; zero if there is
+	// none. It is an instant of the job's schedule, in UTC.
+	Tick time.Time
 	// Err is the error, for the kinds that have one. For [EventLost] it is a
 	// *[LostError].
 	Err error
@@ -40,7 +43,7 @@ const (
 	// EventStandby: another holds the lease; this replica waits. Once for each
 	// holder. Info.
 	EventStandby EventKind = iota + 1
-	// EventAcquired: a term began. Info.
+	// EventAcquired: a term began. Info; that of a tick, Debug.
 	EventAcquired
 	// EventRenewed: a renewal succeeded. Debug.
 	EventRenewed
@@ -52,15 +55,21 @@ const (
 	// EventLost: the term ended without a release; the work has been told to
 	// stop. Info.
 	EventLost
-	// EventReleased: the work has stopped and the lease is free. Info.
+	// EventReleased: the work has stopped and the lease is free. Info; after a
+	// tick, Debug.
 	EventReleased
 	// EventReleaseFailed: the work has stopped but the lease could not be
 	// released; it expires by itself. Warn.
 	EventReleaseFailed
 	// EventOverrun: the work did not stop within StopTimeout. Error.
 	EventOverrun
-	// EventWorkFailed: the scheduler returned an error or panicked. Error.
+	// EventWorkFailed: the scheduler, or the run of a tick, returned an error or
+	// panicked. Error.
 	EventWorkFailed
+	// EventTickMissed: a [Guard] has given up a tick that nobody has run, as far
+	// as this replica knows. Err says why: that of the store, at Info; or ErrHeld,
+	// if an earlier run still went on, at Debug.
+	EventTickMissed
 )
 
 // eventText holds, for each kind, its name, its log line and its level.
@@ -78,6 +87,17 @@ var eventText = map[EventKind]struct {
 	EventReleaseFailed: {"release failed", "lease not released, it expires by itself", slog.LevelWarn},
 	EventOverrun:       {"overrun", "work has not stopped in time", slog.LevelError},
 	EventWorkFailed:    {"work failed", "work under the lease failed", slog.LevelError},
+	EventTickMissed:    {"tick missed", "tick not run", slog.LevelInfo},
+}
+
+// level is that of the log line. A job that runs each second does not fill the log.
+func (e Event) level() slog.Level {
+	switch {
+	case (e.Kind == EventAcquired || e.Kind == EventReleased) && !e.Tick.IsZero(),
+		e.Kind == EventTickMissed && errors.Is(e.Err, ErrHeld):
+		return slog.LevelDebug
+	}
+	return eventText[e.Kind].level
 }
 
 // String returns the kind's name.
@@ -195,14 +215,17 @@ func (n *notifier) guard(callback func()) {
 
 // write puts e in the log, with the instant at which it happened.
 func (n *notifier) write(e Event) {
-	text, ctx := eventText[e.Kind], context.Background()
-	if !n.log.Enabled(ctx, text.level) || e.Kind == EventFailing && !n.worthLogging(e) {
+	level, ctx := e.level(), context.Background()
+	if !n.log.Enabled(ctx, level) || e.Kind == EventFailing && !n.worthLogging(e) {
 		return
 	}
-	r := slog.NewRecord(e.Time, text.level, "joblease: "+text.line, 0)
+	r := slog.NewRecord(e.Time, level, "joblease: "+eventText[e.Kind].line, 0)
 	r.AddAttrs(slog.String("lease", e.Lease), slog.String("replica", e.Replica))
 	if e.Token != 0 {
 		r.AddAttrs(slog.Int64("token", e.Token))
+	}
+	if !e.Tick.IsZero() {
+		r.AddAttrs(slog.Time("tick", e.Tick))
 	}
 	if e.Kind == EventStandby {
 		r.AddAttrs(slog.String("holder", e.Holder), slog.Duration("remaining", e.Remaining))

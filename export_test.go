@@ -9,3 +9,9 @@ func (l *Lease) ShiftWall(shift func() time.Duration) {
 
 // Lease returns the lease that s supervises.
 func (s *Supervisor) Lease() *Lease { return s.lease }
+
+// ShiftWall sets the wall clock of a replica: it affects the jobs that g meets
+// from now on.
+func (g *Guard) ShiftWall(shift func() time.Duration) {
+	g.wall = func() time.Time { return wallClock().Add(shift()) }
+}

@@ -28,8 +28,9 @@ type Lease struct {
 	mu        sync.Mutex
 	look      takeover
 	claim     ClaimID    // of this acquisition, or the one to try next
+	tick      Tick       // for which claim was sent
 	unsettled bool       // claim was sent and the outcome is not known
-	abandoned ClaimID    // of a term that ended and may still stand in the row
+	abandoned Grant      // of a term that ended and may still stand in the row
 	held      bool       // granted and neither lost nor released, as far as noticed
 	grant     Grant      // the last one
 	sent      instant    // before the request that last confirmed the grant
@@ -38,6 +39,7 @@ type Lease struct {
 	failures  int        // failed calls in a row
 	lastErr   error      // of the last call, nil if it was answered
 	refusal   *HeldError // the last one
+	clock     dbClock    // the database's, as far as its answers tell
 	work      *term      // what runs under the lease, nil if nothing does
 }
 
@@ -102,12 +104,15 @@ func (l *Lease) heldNow() bool {
 // leaves the outcome unknown: the next try finds out without losing time, and
 // [Lease.Release] cleans up. Acquiring again after a loss says that the work
 // under the lost lease has stopped.
-func (l *Lease) TryAcquire(ctx context.Context) (Grant, error) {
+func (l *Lease) TryAcquire(ctx context.Context) (Grant, error) { return l.tryTick(ctx, Tick{}) }
+
+// tryTick asks once for the lease, for a tick unless that is zero.
+func (l *Lease) tryTick(ctx context.Context, tick Tick) (Grant, error) {
 	if err := l.lock(ctx); err != nil {
 		return Grant{}, err
 	}
 	defer l.unlock()
-	return l.try(ctx)
+	return l.try(ctx, tick)
 }
 
 // Acquire waits for the lease until it has it or ctx ends. It goes on through
@@ -149,14 +154,14 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) lose(reason LostReason, err error) {
 	l.held, l.lost = false, &LostError{Name: l.name, Token: l.grant.Token, Reason: reason, Err: err}
 	if reason == LostExpired || reason == LostReleased {
-		l.abandoned = l.claim
+		l.abandoned = l.grant
 	}
 	l.claim, l.unsettled = ClaimID{}, false
 	if l.work != nil {
 		l.work.cancel(l.lost)
 	}
 	if reason != LostReleased {
-		l.emit(Event{Kind: EventLost, Token: l.grant.Token, Err: l.lost})
+		l.emit(Event{Kind: EventLost, Token: l.grant.Token, Tick: l.grant.Tick, Err: l.lost})
 	}
 }
 

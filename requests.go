@@ -32,12 +32,21 @@ func (l *Lease) call(ctx context.Context, f func(context.Context) error) error {
 
 // try sends one acquire. The same claim is sent until it is granted, so that a
 // grant whose answer was lost is found again instead of being waited for.
-func (l *Lease) try(ctx context.Context) (Grant, error) {
+//
+// Each tick is a claim of its own. One whose outcome is not known is given back
+// before the next: the database would answer with the grant of the tick before.
+func (l *Lease) try(ctx context.Context, tick Tick) (Grant, error) {
 	l.mu.Lock()
 	l.noticeExpiry()
 	if l.work != nil && !l.held {
 		defer l.mu.Unlock()
 		return Grant{}, fmt.Errorf("joblease: the work under the term before has not stopped: %w", l.lost)
+	}
+	if !l.held && !tick.same(l.tick) {
+		if l.unsettled {
+			l.disown()
+		}
+		l.claim = ClaimID{}
 	}
 	l.mu.Unlock()
 	if err := l.freeAbandoned(ctx); err != nil && !errors.Is(err, ErrLost) {
@@ -51,8 +60,9 @@ func (l *Lease) try(ctx context.Context) (Grant, error) {
 	sent := l.now()
 	c := Claim{
 		Name: l.name, ID: l.claim, Holder: l.cfg.Holder, TTL: l.cfg.TTL,
-		Takeover: l.look.condition(sent.mono),
+		Takeover: l.look.condition(sent.mono), Tick: tick,
 	}
+	l.tick = tick
 	l.mu.Unlock()
 
 	var g Grant
@@ -65,9 +75,14 @@ func (l *Lease) try(ctx context.Context) (Grant, error) {
 	defer l.mu.Unlock()
 	answered := l.now()
 	var refusal *HeldError
+	var tickRefusal *TickError
 	switch {
 	case err == nil:
+		l.clock.saw(g.ExpiresAt.Add(-g.TTL), sent, answered)
 		return l.granted(g, sent)
+	case errors.As(err, &tickRefusal):
+		l.answered()
+		l.clock.saw(tickRefusal.Clock, sent, answered)
 	case errors.As(err, &refusal) && refusal.Claim == c.ID:
 		// Not a rival, and no loss of what is held: a transaction locks the row.
 		l.answered()
@@ -75,6 +90,7 @@ func (l *Lease) try(ctx context.Context) (Grant, error) {
 		err = fmt.Errorf("joblease: lease %q is this candidate's, but a transaction locks its row", l.name)
 	case errors.As(err, &refusal):
 		l.answered()
+		l.clock.saw(refusal.Clock, sent, answered)
 		l.look.refused(refusal, sent.mono, answered.mono)
 		l.refusal = refusal
 		if l.held { // by this claim, until the row was taken from it
@@ -103,7 +119,7 @@ func (l *Lease) granted(g Grant, sent instant) (Grant, error) {
 	l.held, l.unsettled, l.grant, l.lost = true, false, g, nil
 	l.confirm(sent)
 	if !extended {
-		l.emit(Event{Kind: EventAcquired, Token: g.Token})
+		l.emit(Event{Kind: EventAcquired, Token: g.Token, Tick: g.Tick})
 	}
 	return g, nil
 }
@@ -155,7 +171,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	if l.noticeExpiry(); !l.held {
 		return l.notHeld()
 	}
-	l.emit(Event{Kind: EventRenewed, Token: g.Token})
+	l.emit(Event{Kind: EventRenewed, Token: g.Token, Tick: g.Tick})
 	return nil
 }
 
@@ -168,12 +184,12 @@ func (l *Lease) release(ctx context.Context) error {
 	case held:
 		l.lose(LostReleased, nil)
 	case l.unsettled:
-		l.abandoned, l.claim, l.unsettled = l.claim, ClaimID{}, false
-	case l.abandoned.IsZero():
+		l.disown()
+	case l.abandoned.Claim.IsZero():
 		defer l.mu.Unlock()
 		return l.notHeld()
 	}
-	lost := l.lost
+	lost, tick := l.lost, l.abandoned.Tick
 	l.mu.Unlock()
 
 	err := l.freeAbandoned(ctx)
@@ -192,8 +208,15 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	// Also when this was a second try that found nothing: the first one's answer
 	// was lost.
-	l.emit(Event{Kind: EventReleased, Token: lost.Token})
+	l.emit(Event{Kind: EventReleased, Token: lost.Token, Tick: tick})
 	return nil
+}
+
+// disown makes a claim whose outcome is not known one that is to be released. The
+// caller holds mu.
+func (l *Lease) disown() {
+	l.abandoned = Grant{Name: l.name, Claim: l.claim, Holder: l.cfg.Holder, TTL: l.cfg.TTL, Tick: l.tick.At}
+	l.claim, l.unsettled = ClaimID{}, false
 }
 
 // freeAbandoned releases the claim of a term that ended without a release, which
@@ -201,7 +224,7 @@ func (l *Lease) release(ctx context.Context) error {
 // expire.
 func (l *Lease) freeAbandoned(ctx context.Context) error {
 	l.mu.Lock()
-	g := Grant{Name: l.name, Claim: l.abandoned, Holder: l.cfg.Holder, TTL: l.cfg.TTL}
+	g := l.abandoned
 	l.mu.Unlock()
 	if g.Claim.IsZero() {
 		return nil
@@ -210,7 +233,7 @@ func (l *Lease) freeAbandoned(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil || errors.Is(err, ErrLost) {
-		l.abandoned = ClaimID{}
+		l.abandoned = Grant{}
 		l.answered()
 	} else {
 		l.failed(ctx, err)

@@ -223,6 +223,14 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	if !l.held {
 		lost = l.lost
 	}
+	if !t.grant.Tick.IsZero() && (end.own || end.err == nil) {
+		// Neither cut short nor dead: nobody is to run this tick again. What the
+		// database hears of it is the release, now or before the next claim.
+		l.grant.Finished = true
+		if l.abandoned.Claim == t.grant.Claim {
+			l.abandoned.Finished = true
+		}
+	}
 	l.mu.Unlock()
 	var overrun *OverrunError
 	switch {
@@ -245,8 +253,8 @@ func (l *Lease) giveUp(why *OverrunError) {
 	if l.noticeExpiry(); l.held {
 		l.lose(LostOverrun, why)
 	}
-	l.abandoned = ClaimID{}
-	l.emit(Event{Kind: EventOverrun, Token: token, Err: why})
+	l.abandoned = Grant{}
+	l.emit(Event{Kind: EventOverrun, Token: token, Tick: l.grant.Tick, Err: why})
 }
 
 // untilRenewal is the wait for the next renewal after one that returned err, or

@@ -55,3 +55,6 @@ func CheckTick(t Tick) error {
 	}
 	return nil
 }
+
+// same reports whether a claim for t may be sent again for u.
+func (t Tick) same(u Tick) bool { return t.At.Equal(u.At) && t.Slot == u.Slot }
