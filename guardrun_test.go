@@ -259,6 +259,43 @@ func TestTheDatabasesClockMayBeStepped(t *testing.T) {
 	})
 }
 
+func TestAClockThatWasFarAheadForAMomentNeedsNoRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		fleet(t, m, b, time.Millisecond, minutely, "abc")
+		time.Sleep(30 * time.Second)
+		m.Step(10000 * time.Hour)
+		time.Sleep(15 * time.Minute)
+		m.Step(-10000 * time.Hour)
+		time.Sleep(time.Hour)
+		before := len(b.ticks())
+		require.Greater(t, b.ticks()[before-1], 10000*time.Hour, "the row refuses what is older than its last tick")
+		m.Delete("job") // by the operator
+		time.Sleep(time.Hour)
+		requireEach(t, time.Minute, 76*time.Minute, 135*time.Minute, b.ticks()[before:])
+	})
+}
+
+func TestAnInterruptedTickThatLiesAheadIsNotAskedForInABusyLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		replicas := fleet(t, m, b, time.Minute, joblease.Interval(time.Hour, 0), "ab", func(j *joblease.Job) { j.Again = true })
+		time.Sleep(time.Hour + 30*time.Second)
+		for _, g := range replicas {
+			if g.name == b.all()[0].replica {
+				g.kill()
+			}
+		}
+		m.Step(-30 * time.Minute)
+		time.Sleep(20 * time.Minute)
+		for _, g := range replicas {
+			require.Less(t, g.line.statements(), 50)
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, []time.Duration{time.Hour, time.Hour}, b.ticks(), "run again when it has come")
+	})
+}
+
 func TestASuspendDoesNotDelayTheTicksAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, b := storetest.NewMemory(), &book{}
