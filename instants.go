@@ -74,7 +74,9 @@ func (z zoned) Next(t time.Time) time.Time {
 }
 
 // checkSchedule finds out whether s has instants that replicas share, by asking
-// from several points: before an instant, all of them must lead to it.
+// from several points: before an instant, all of them must lead to it. One gap in
+// which they do not is forgiven: robfig/cron's schedules are like that where
+// clocks are set by half an hour, and a service must start on that day too.
 func checkSchedule(s Schedule, now time.Time) error {
 	switch own := s.(type) {
 	case nil:
@@ -91,9 +93,10 @@ func checkSchedule(s Schedule, now time.Time) error {
 			return inner.invalid
 		}
 	}
-	const points = 8
-	t := now
-	for range 3 {
+	const points, gaps = 8, 3
+	var disagreement error
+	strays, t := 0, now
+	for range gaps {
 		next := s.Next(t)
 		switch {
 		case next.IsZero():
@@ -106,13 +109,18 @@ func checkSchedule(s Schedule, now time.Time) error {
 		}
 		for i := range points {
 			if from := t.Add(next.Sub(t) / points * time.Duration(i)); !s.Next(from).Equal(next) {
-				return &ConfigError{"Schedule", fmt.Sprintf("%T", s), fmt.Sprintf(
+				disagreement = &ConfigError{"Schedule", fmt.Sprintf("%T", s), fmt.Sprintf(
 					"has no instants that replicas share: after %v comes %v, but after %v comes %v; "+
 						"instead of \"@every 1h\", which counts from each start, use joblease.Interval(time.Hour, 0) or a spec like \"0 * * * *\"",
 					t, next, from, s.Next(from))}
+				strays++
+				break
 			}
 		}
 		t = next.In(now.Location())
+	}
+	if strays == gaps {
+		return disagreement
 	}
 	return nil
 }
