@@ -58,11 +58,12 @@ func simulateGuards(t *testing.T, rng *dice, job joblease.Job) {
 		off := rng.between(-5*time.Minute, 5*time.Minute)
 		g := newGuardian(t, m, fmt.Sprint(n))
 		n++
+		g.line.setDelay(rng.between(0, 3*time.Millisecond))
 		g.ShiftWall(func() time.Duration { return off })
 		job := job
 		job.Name, job.Schedule, job.Run = "job", joblease.Interval(interval, 0), b.job(g.name, long)
 		up = append(up, g.launch(t, job))
-		synctest.Wait() // it waits for the next tick
+		time.Sleep(5 * time.Millisecond) // it waits for the next tick
 	}
 	time.Sleep(interval / 2)
 	join()
