@@ -325,11 +325,24 @@ func TestASuspendDoesNotDelayTheTicksAfterIt(t *testing.T) {
 		g.ShiftWall(func() time.Duration { return time.Duration(ahead.Load()) })
 		g.launch(t, joblease.Job{Name: "job", Schedule: joblease.Interval(time.Hour, 0), Run: b.job("a", always(0))})
 		time.Sleep(5*time.Minute + 30*time.Second)
-		ahead.Store(int64(50 * time.Minute)) // 0:55:30, and the monotonic clock stood still
-		m.Step(50 * time.Minute)
-		time.Sleep(5 * time.Minute)
+		const suspend = 52*time.Minute + 30*time.Second
+		ahead.Store(int64(suspend)) // and the monotonic clock stood still
+		m.Step(suspend)
+		time.Sleep(3 * time.Minute)
 		require.Equal(t, []time.Duration{time.Hour}, b.ticks())
-		require.Equal(t, 10*time.Minute, b.all()[0].began, "on time")
+		require.Equal(t, time.Hour-suspend, b.all()[0].began, "on time")
+	})
+}
+
+func TestADriftOfTheClocksIsNoticedWithinMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		fleet(t, m, b, 0, joblease.Interval(time.Hour, 0), "a")
+		time.Sleep(30 * time.Minute)
+		m.Step(20 * time.Second)
+		time.Sleep(time.Hour)
+		require.Equal(t, []time.Duration{time.Hour}, b.ticks())
+		require.Equal(t, time.Hour-20*time.Second, b.all()[0].began)
 	})
 }
 
