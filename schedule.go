@@ -59,6 +59,8 @@ func Idle() Scheduler {
 // A timer of cron that is overdue in a process that was frozen can start a job
 // before anybody else gets to run, so jobs that must not do that are wrapped with
 // [Supervisor.Gate].
+//
+// Inside a job, c.Entry(id).Prev is the instant for which it was scheduled.
 func Cron(c interface {
 	Start()
 	Stop() context.Context
@@ -105,6 +107,9 @@ func StartStop(s interface {
 // and dropping the ticks that a long call covers. While the lease is not trusted,
 // as after a suspend, a call waits until a renewal has confirmed the lease.
 //
+// A call that has begun may finish: its ctx ends when the lease is lost, or
+// StopTimeout after a shutdown, and the term lasts until it has returned.
+//
 // An error of fn ends the term, and another replica gets its chance; a fn that
 // means to go on logs its error and returns nil. d must be positive.
 func Every(d time.Duration, fn func(ctx context.Context) error) Scheduler {
@@ -126,7 +131,11 @@ func Every(d time.Duration, fn func(ctx context.Context) error) Scheduler {
 			if !confirmed(ctx) {
 				return nil
 			}
-			if err := fn(ctx); err != nil {
+			job := ctx
+			if t := termFrom(ctx); t != nil {
+				job = t.jobCtx
+			}
+			if err := fn(job); err != nil {
 				return err
 			}
 		}
@@ -137,7 +146,7 @@ func Every(d time.Duration, fn func(ctx context.Context) error) Scheduler {
 // false if ctx ends before. Without a lease it reports whether ctx goes on.
 func confirmed(ctx context.Context) bool {
 	t := termFrom(ctx)
-	for t != nil && !t.ongoing() { // which has asked for a renewal
+	for t != nil && ctx.Err() == nil && !t.trusted() { // which has asked for a renewal
 		again := time.NewTimer(t.lease.cfg.RenewEvery / 16)
 		select {
 		case <-ctx.Done():

@@ -212,13 +212,14 @@ func TestAGatedJobOfAnotherSchedulerIsWaitedForBeforeTheRelease(t *testing.T) {
 		m := storetest.NewMemory()
 		sup, stop := supervise(t, m, joblease.Idle())
 		var ended time.Time
-		var cause error
 		job := sup.Gate(func(ctx context.Context) {
-			require.True(t, joblease.Held(ctx))
-			<-ctx.Done()
+			g, _ := joblease.GrantFrom(ctx)
+			require.Equal(t, int64(1), g.Token)
 			time.Sleep(20 * time.Second) // longer than a TTL
 			require.True(t, row(t, m).Held())
-			ended, cause = time.Now(), context.Cause(ctx)
+			require.True(t, joblease.Held(ctx))
+			require.NoError(t, ctx.Err(), "it may finish")
+			ended = time.Now()
 		})
 		job() // before the term: nothing
 		synctest.Wait()
@@ -229,11 +230,55 @@ func TestAGatedJobOfAnotherSchedulerIsWaitedForBeforeTheRelease(t *testing.T) {
 		require.NoError(t, stop())
 		<-returned
 		require.Equal(t, ended, time.Now())
-		require.ErrorIs(t, cause, context.Canceled)
 		require.False(t, row(t, m).Held())
 		job() // after it: nothing
 		require.Equal(t, ended, time.Now())
 	})
+}
+
+func TestTheContextOfAJobEndsWithALossOrAnOverrunAndNotWithAShutdown(t *testing.T) {
+	for _, loss := range []bool{true, false} {
+		for _, where := range []string{"gate", "every"} {
+			synctest.Test(t, func(t *testing.T) {
+				m := storetest.NewMemory()
+				type end struct {
+					at    time.Time
+					cause error
+				}
+				ends := make(chan end, 10)
+				job := func(ctx context.Context) {
+					<-ctx.Done()
+					ends <- end{time.Now(), context.Cause(ctx)}
+				}
+				sch := joblease.Idle()
+				if where == "every" {
+					sch = joblease.Every(time.Millisecond, func(ctx context.Context) error { job(ctx); return nil })
+				}
+				sup, stop := supervise(t, m, sch)
+				synctest.Wait()
+				if where == "gate" {
+					go sup.Gate(job)()
+				}
+				time.Sleep(time.Second)
+				began := time.Now()
+				if loss {
+					m.Delete("job")
+					time.Sleep(ttl / 3)
+					told := <-ends
+					require.ErrorIs(t, told.cause, joblease.ErrLost)
+					require.LessOrEqual(t, told.at.Sub(began), ttl/3)
+					_ = stop()
+					return
+				}
+				var overrun *joblease.OverrunError
+				require.ErrorAs(t, stop(), &overrun)
+				told := <-ends
+				require.Equal(t, 30*time.Second, told.at.Sub(began))
+				require.ErrorIs(t, told.cause, joblease.ErrLost)
+				require.ErrorAs(t, told.cause, &overrun)
+			})
+		}
+	}
 }
 
 func TestAGatedJobThatPanicsDoesNotKeepTheTermFromEnding(t *testing.T) {
