@@ -5,9 +5,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -61,7 +61,7 @@ func run(ctx context.Context, url, addr, schedule string) error {
 		return err
 	}
 	http.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, sup.Status().State) //nolint:errcheck // the client may have gone
+		json.NewEncoder(w).Encode(sup.Status()) //nolint:errcheck // the client may have gone
 	})
 	server := &http.Server{}
 	go server.Serve(listener) //nolint:errcheck // it returns when it is shut down
