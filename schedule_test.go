@@ -108,7 +108,7 @@ func TestAnErrorOfEveryEndsTheTermAndIsTold(t *testing.T) {
 // again, with one job that takes a while.
 type foreign struct {
 	job     func()
-	refuses error // what StopJobs returns, without waiting
+	refuses error // what Shutdown returns, without waiting
 
 	mu      sync.Mutex
 	running bool
@@ -153,7 +153,7 @@ func (f *foreign) Stop() context.Context {
 	return ctx
 }
 
-func (f *foreign) StopJobs() error {
+func (f *foreign) Shutdown() error {
 	stopped := f.Stop()
 	if f.refuses != nil {
 		return f.refuses
@@ -164,8 +164,10 @@ func (f *foreign) StopJobs() error {
 
 func TestAForeignSchedulerIsStartedAndStoppedWithEachTerm(t *testing.T) {
 	for name, adapt := range map[string]func(*foreign) joblease.Scheduler{
-		"cron":       func(f *foreign) joblease.Scheduler { return joblease.Cron(f) },
-		"start-stop": func(f *foreign) joblease.Scheduler { return joblease.StartStop(f) },
+		"cron": func(f *foreign) joblease.Scheduler { return joblease.Cron(f) },
+		"per term": func(f *foreign) joblease.Scheduler {
+			return joblease.PerTerm(func(context.Context) (*foreign, error) { return &foreign{job: f.job}, nil })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,7 +198,7 @@ func TestASchedulerThatCannotStopItsJobsLeavesTheLeaseToExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		f := &foreign{job: func() { time.Sleep(time.Hour) }, refuses: errors.New("timed out waiting for jobs")}
-		_, stop := supervise(t, m, joblease.StartStop(f))
+		_, stop := supervise(t, m, joblease.PerTerm(func(context.Context) (*foreign, error) { return f, nil }))
 		time.Sleep(10 * time.Second)
 		err := stop()
 		var overrun *joblease.OverrunError
@@ -204,6 +206,50 @@ func TestASchedulerThatCannotStopItsJobsLeavesTheLeaseToExpire(t *testing.T) {
 		require.ErrorIs(t, err, f.refuses)
 		require.True(t, row(t, m).Held(), "not released")
 		time.Sleep(time.Hour)
+	})
+}
+
+func TestASchedulerThatCannotStopItsJobsAfterALossLeavesTheOldClaimAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		w := newLine(m)
+		var terms []*foreign
+		_, stop := supervise(t, w, joblease.PerTerm(func(context.Context) (*foreign, error) {
+			f := &foreign{job: func() { time.Sleep(time.Hour) }, refuses: errors.New("timed out waiting for jobs")}
+			terms = append(terms, f)
+			return f, nil
+		}))
+		time.Sleep(2 * time.Second)
+		w.set(answerLost)
+		time.Sleep(trust + time.Second) // lost, though the row still stands
+		w.set(none)
+		require.True(t, row(t, m).Held())
+		claim := row(t, m).Claim
+		for row(t, m).Remaining > 0 {
+			require.Equal(t, claim, row(t, m).Claim, "not released while jobs of the term may run")
+			time.Sleep(time.Second / 10)
+		}
+		time.Sleep(ttl)
+		_ = stop()
+		require.Len(t, terms, 2)
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestASchedulerThatCannotBeMadeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		tries := 0
+		sup, stop := supervise(t, m, joblease.PerTerm(func(context.Context) (*foreign, error) {
+			if tries++; tries < 3 {
+				return nil, errCut
+			}
+			return &foreign{job: func() {}}, nil
+		}))
+		time.Sleep(time.Minute)
+		require.NoError(t, sup.IsLeader(t.Context()))
+		require.NoError(t, stop())
+		require.Equal(t, 3, tries)
 	})
 }
 

@@ -100,6 +100,9 @@ func (s *Supervisor) Status() Status {
 // when this one last asked, and any other error if it is not known who does. It
 // does no I/O, never blocks and does not look at ctx, which is there so that a
 // Supervisor is a gocron.Elector of github.com/go-co-op/gocron/v2.
+//
+// Who asks before a job begins also wraps the job with [Supervisor.Gate]: the
+// term does not wait for a job that it does not know of.
 func (s *Supervisor) IsLeader(context.Context) error {
 	l := s.lease
 	l.mu.Lock()

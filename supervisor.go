@@ -90,7 +90,7 @@ func (s *Supervisor) supervise(ctx context.Context) (termEnd, error) {
 		if end.panicked != nil {
 			failure = end.panicked
 		}
-		if failure != nil {
+		if failure != nil && !errors.As(failure, new(*OverrunError)) { // which has been told
 			s.lease.emit(Event{Kind: EventWorkFailed, Token: s.lease.lastToken(), Err: failure})
 		}
 		switch {

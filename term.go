@@ -237,18 +237,17 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	l.mu.Unlock()
 	var overrun *OverrunError
 	switch {
-	case lost != nil:
-	case errors.As(end.err, &overrun):
+	case errors.As(end.err, &overrun): // what the scheduler started still runs
 		l.giveUp(overrun)
-	default:
+	case lost == nil:
 		l.giveBack(ctx)
 	}
 	t.end(nil)
 	return termEnd{workEnd: end, lost: lost}
 }
 
-// giveUp stops renewing without a release: the work still runs, and whoever comes
-// next must wait until the lease has expired.
+// giveUp stops renewing without a release, now or later: the work still runs, and
+// whoever comes next, this replica too, must wait until the lease has expired.
 func (l *Lease) giveUp(why *OverrunError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

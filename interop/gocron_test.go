@@ -15,10 +15,7 @@ import (
 // gocron waits for its jobs in a busy loop, in which the time of a synctest
 // bubble would stand still, so these tests take real time.
 
-var (
-	_ gocron.Elector = (*joblease.Supervisor)(nil)
-	_                = joblease.StartStop(gocron.Scheduler(nil))
-)
+var _ gocron.Elector = (*joblease.Supervisor)(nil)
 
 const (
 	shortTTL = 300 * time.Millisecond
@@ -34,14 +31,24 @@ func newGocron(t testing.TB, opts ...gocron.SchedulerOption) gocron.Scheduler {
 	return s
 }
 
+// perTerm supervises a gocron of its own for each term, which jobs adds the jobs to.
+func perTerm(jobs func(gocron.Scheduler), opts ...gocron.SchedulerOption) joblease.Scheduler {
+	return joblease.PerTerm(func(context.Context) (gocron.Scheduler, error) {
+		s, err := gocron.NewScheduler(opts...)
+		if err == nil {
+			jobs(s)
+		}
+		return s, err
+	})
+}
+
 func add(t testing.TB, s gocron.Scheduler, job func(), opts ...gocron.JobOption) {
 	t.Helper()
 	_, err := s.NewJob(gocron.DurationJob(interval), gocron.NewTask(job), opts...)
 	require.NoError(t, err)
 }
 
-// oneRun lets one run of a job begin after another. A gocron with such jobs must
-// not be started a second time: it reads what its Start writes, without a lock.
+// oneRun lets one run of a job begin after another.
 var oneRun = gocron.WithSingletonMode(gocron.LimitModeReschedule)
 
 func TestOnlyTheJobsOfTheElectedReplicaRun(t *testing.T) {
@@ -105,17 +112,14 @@ func outliveTTL(t testing.TB, m *storetest.Memory) {
 func TestGocronTicksExactlyWhileItsReplicaLeadsOverManyTerms(t *testing.T) {
 	m := storetest.NewMemory()
 	job := func(r *replica) joblease.Scheduler {
-		s := newGocron(t)
-		add(t, s, r.tick)
-		return joblease.StartStop(s)
+		return perTerm(func(s gocron.Scheduler) { add(t, s, r.tick) })
 	}
 	a := start(t, m, quiet("a", shortTTL), job)
 	eventually(t, "a leads", a.leads)
 	b := start(t, m, quiet("b", shortTTL), job)
 	for range 3 {
 		for _, leader := range []*replica{a, b} {
-			// Past the TTL for which the other one sits out, and away from the
-			// instant at which the job is due: see below.
+			// Past the TTL for which the other one sits out.
 			for range shortTTL/interval + 5 {
 				await(t, leader.ticked, leader.name+" ticks")
 			}
@@ -151,23 +155,11 @@ func TestAGocronThatIsMadeForEachTermRunsNothingOfTheTermBefore(t *testing.T) {
 		t.Skip("takes long; not run with -short")
 	}
 	var overdue runs
-	perTerm := joblease.Func(func(ctx context.Context) error {
-		s, err := gocron.NewScheduler()
-		if err != nil {
-			return err
-		}
-		overdue.prepare(t, s)
-		s.Start()
-		<-ctx.Done()
-		if err := s.Shutdown(); err != nil {
-			return &joblease.OverrunError{Err: err}
-		}
-		return nil
-	})
+	sch := perTerm(func(s gocron.Scheduler) { overdue.prepare(t, s) })
 	for range 50 {
 		overdue.begin()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*interval) // at a tick
-		require.NoError(t, perTerm.Run(ctx))
+		require.NoError(t, sch.Run(ctx))
 		cancel()
 	}
 	require.Empty(t, overdue.found())
@@ -179,15 +171,15 @@ func TestALeaseWhoseGocronDidNotStopInTimeIsLeftToExpire(t *testing.T) {
 			m := storetest.NewMemory()
 			end, ended := make(chan struct{}), make(chan struct{})
 			a := start(t, m, quiet("a", shortTTL), func(r *replica) joblease.Scheduler {
-				s := newGocron(t, gocron.WithStopTimeout(50*time.Millisecond))
-				add(t, s, func() { r.tick(); <-end; close(ended) }, oneRun)
-				return joblease.StartStop(s)
+				return perTerm(func(s gocron.Scheduler) {
+					add(t, s, func() { r.tick(); <-end; close(ended) }, oneRun)
+				}, gocron.WithStopTimeout(50*time.Millisecond))
 			})
 			await(t, a.ticked, "the job runs")
 			var overrun *joblease.OverrunError
 			if how == "resigned" {
 				a.resign(t)
-				require.NoError(t, a.shutdown()) // gocron is not to be started while a run of its old term lasts
+				require.NoError(t, a.shutdown())
 			} else {
 				require.ErrorAs(t, a.shutdown(), &overrun)
 				require.ErrorIs(t, overrun, gocron.ErrStopJobsTimedOut)
@@ -209,9 +201,9 @@ func TestAGatedJobOfGocronKeepsTheLeaseUntilItHasEnded(t *testing.T) {
 	m := storetest.NewMemory()
 	end := make(chan struct{})
 	a := start(t, m, quiet("a", shortTTL), func(r *replica) joblease.Scheduler {
-		s := newGocron(t, gocron.WithStopTimeout(50*time.Millisecond))
-		add(t, s, r.Gate(func(context.Context) { r.tick(); <-end }), oneRun)
-		return joblease.StartStop(s)
+		return perTerm(func(s gocron.Scheduler) {
+			add(t, s, r.Gate(func(context.Context) { r.tick(); <-end }), oneRun)
+		}, gocron.WithStopTimeout(50*time.Millisecond))
 	})
 	await(t, a.ticked, "the job runs")
 	b := start(t, m, quiet("b", shortTTL), func(*replica) joblease.Scheduler { return joblease.Idle() })
