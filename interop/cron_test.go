@@ -169,7 +169,7 @@ func TestAJobThatCronHasQueuedDoesNotPassTheGateOnceTheTermIsOver(t *testing.T) 
 				return joblease.Cron(c)
 			})
 			synctest.Wait()
-			time.Sleep(each(20*time.Second).Next(time.Now()).Sub(time.Now()) + 45*time.Second)
+			time.Sleep(time.Until(each(20*time.Second).Next(time.Now())) + 45*time.Second)
 			require.Equal(t, int64(1), ran.Load(), "one runs, two are overdue")
 			theft(t, m, time.Hour)
 			time.Sleep(ttl / 3) // the next renewal
