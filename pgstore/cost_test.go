@@ -104,7 +104,7 @@ func TestTheServersLogStaysEmpty(t *testing.T) {
 	defer w.Stop()
 	eventually(t, "it listens", w.Live)
 	g := acquired(t, s, "a", long)
-	held(t, s, "a")
+	_ = held(t, s, "a")
 	require.NoError(t, s.Renew(bounded(t), g))
 	require.NoError(t, s.Fence(bounded(t), begin(t, db, pgx.TxOptions{}), g))
 	_, err := s.List(bounded(t))

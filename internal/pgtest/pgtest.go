@@ -85,7 +85,7 @@ func execute(url, sql string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing hangs on it
+	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, sql)
 	return err
 }
