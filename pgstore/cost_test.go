@@ -52,7 +52,8 @@ func TestLosingCostsTheDatabaseNothing(t *testing.T) {
 			t.Logf("%d attempts: %d bytes of WAL, %d transaction ids, %d lines in the log",
 				attempts, after.wal-before.wal, after.xids-before.xids, after.logLines-before.logLines)
 			require.Equal(t, before, after)
-			require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+			// The last call's own goroutines may be about to end.
+			eventually(t, "no goroutine stays behind", func() bool { return runtime.NumGoroutine() <= goroutines })
 		})
 	}
 }
