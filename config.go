@@ -47,9 +47,11 @@ type Config struct {
 	Holder string
 	// Logger gets one line per event. Default [slog.Default].
 	Logger *slog.Logger
-	// Observe is called with each event, one at a time, in order, on a goroutine
-	// of its own. It may block or panic: that delays and loses later events and
-	// nothing else.
+	// Observe is called with each event of the lease, one at a time, in order, on
+	// a goroutine of its own. It may block or panic: that delays and loses later
+	// events and nothing else. An Observe that several leases share is called by
+	// each of them, so at the same time, and in no order between them; the tokens
+	// of one name tell which term came first.
 	Observe func(Event)
 }
 

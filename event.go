@@ -108,6 +108,9 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("EventKind(%d)", uint8(k))
 }
 
+// MarshalText returns the kind's name.
+func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 const (
 	// maxQueuedEvents bounds the memory behind an observer or a log handler that
 	// has blocked for ever.

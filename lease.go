@@ -158,7 +158,7 @@ func (l *Lease) lose(reason LostReason, err error) {
 	}
 	l.claim, l.unsettled = ClaimID{}, false
 	if l.work != nil {
-		l.work.cancel(l.lost)
+		l.work.end(l.lost)
 	}
 	if reason != LostReleased {
 		l.emit(Event{Kind: EventLost, Token: l.grant.Token, Tick: l.grant.Tick, Err: l.lost})

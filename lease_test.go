@@ -63,7 +63,7 @@ func TestAConstructorNamesTheFieldItsValueAndTheRule(t *testing.T) {
 		})
 	}
 	for name, sch := range map[string]joblease.Scheduler{
-		"Scheduler": nil, "Func": joblease.Func(nil), "Cron": joblease.Cron(nil), "StartStop": joblease.StartStop(nil),
+		"Scheduler": nil, "Func": joblease.Func(nil), "Cron": joblease.Cron(nil), "PerTerm": joblease.PerTerm[*foreign](nil),
 		"Every": joblease.Every(0, func(context.Context) error { return nil }),
 	} {
 		var bad *joblease.ConfigError

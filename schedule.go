@@ -59,6 +59,8 @@ func Idle() Scheduler {
 // A timer of cron that is overdue in a process that was frozen can start a job
 // before anybody else gets to run, so jobs that must not do that are wrapped with
 // [Supervisor.Gate].
+//
+// Inside a job, c.Entry(id).Prev is the instant for which it was scheduled.
 func Cron(c interface {
 	Start()
 	Stop() context.Context
@@ -74,26 +76,32 @@ func Cron(c interface {
 	})
 }
 
-// StartStop makes a Scheduler of a gocron.Scheduler of
-// github.com/go-co-op/gocron/v2, as it is. Its jobs are added once, before the
-// Supervisor runs. It is started and stopped with each term and never shut down,
-// which is for the caller to do.
+// PerTerm makes a Scheduler of one that lasts a single term: create makes it, with
+// its jobs, when a term begins, and it is started, and shut down at the term's
+// end. So a gocron.Scheduler of github.com/go-co-op/gocron/v2 is supervised.
+// gocron also has a StopJobs, but is not made to be started again after it: jobs
+// that were due at the stop run after the next start.
 //
-// gocron gives up waiting for its jobs after the time set by
-// gocron.WithStopTimeout, 10 s by default, and then nobody can tell when they
-// end: the lease is left to expire. Set it longer than the longest job, or wrap
-// the tasks with [Supervisor.Gate], which waits for them by itself.
-func StartStop(s interface {
+// ctx is that of the term, as in [Scheduler]. An error of create is one of the
+// scheduler; see [Supervisor.Run]. If Shutdown returns an error, jobs may still
+// run and nobody can tell when they end: the lease is not released but left to
+// expire. gocron gives up waiting for its jobs after the time set by
+// gocron.WithStopTimeout, 10 s by default: set it longer than the longest job.
+func PerTerm[S interface {
 	Start()
-	StopJobs() error
-}) Scheduler {
-	if s == nil {
-		return scheduler{invalid: &ConfigError{"StartStop", nil, "the scheduler must not be nil"}}
+	Shutdown() error
+}](create func(ctx context.Context) (S, error)) Scheduler {
+	if create == nil {
+		return scheduler{invalid: &ConfigError{"PerTerm", nil, "the function must not be nil"}}
 	}
 	return Func(func(ctx context.Context) error {
+		s, err := create(ctx)
+		if err != nil {
+			return fmt.Errorf("joblease: making the scheduler of the term: %w", err)
+		}
 		s.Start()
 		<-ctx.Done()
-		if err := s.StopJobs(); err != nil {
+		if err := s.Shutdown(); err != nil {
 			return &OverrunError{Err: fmt.Errorf("stopping the scheduler: %w", err)}
 		}
 		return nil
@@ -104,6 +112,9 @@ func StartStop(s interface {
 // [time.Ticker]: the first time one d after the term began, one call at a time,
 // and dropping the ticks that a long call covers. While the lease is not trusted,
 // as after a suspend, a call waits until a renewal has confirmed the lease.
+//
+// A call that has begun may finish: its ctx ends when the lease is lost, or
+// StopTimeout after a shutdown, and the term lasts until it has returned.
 //
 // An error of fn ends the term, and another replica gets its chance; a fn that
 // means to go on logs its error and returns nil. d must be positive.
@@ -126,7 +137,11 @@ func Every(d time.Duration, fn func(ctx context.Context) error) Scheduler {
 			if !confirmed(ctx) {
 				return nil
 			}
-			if err := fn(ctx); err != nil {
+			job := ctx
+			if t := termFrom(ctx); t != nil {
+				job = t.jobCtx
+			}
+			if err := fn(job); err != nil {
 				return err
 			}
 		}
@@ -137,7 +152,7 @@ func Every(d time.Duration, fn func(ctx context.Context) error) Scheduler {
 // false if ctx ends before. Without a lease it reports whether ctx goes on.
 func confirmed(ctx context.Context) bool {
 	t := termFrom(ctx)
-	for t != nil && !t.ongoing() { // which has asked for a renewal
+	for t != nil && ctx.Err() == nil && !t.trusted() { // which has asked for a renewal
 		again := time.NewTimer(t.lease.cfg.RenewEvery / 16)
 		select {
 		case <-ctx.Done():

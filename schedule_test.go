@@ -108,7 +108,7 @@ func TestAnErrorOfEveryEndsTheTermAndIsTold(t *testing.T) {
 // again, with one job that takes a while.
 type foreign struct {
 	job     func()
-	refuses error // what StopJobs returns, without waiting
+	refuses error // what Shutdown returns, without waiting
 
 	mu      sync.Mutex
 	running bool
@@ -153,7 +153,7 @@ func (f *foreign) Stop() context.Context {
 	return ctx
 }
 
-func (f *foreign) StopJobs() error {
+func (f *foreign) Shutdown() error {
 	stopped := f.Stop()
 	if f.refuses != nil {
 		return f.refuses
@@ -164,8 +164,10 @@ func (f *foreign) StopJobs() error {
 
 func TestAForeignSchedulerIsStartedAndStoppedWithEachTerm(t *testing.T) {
 	for name, adapt := range map[string]func(*foreign) joblease.Scheduler{
-		"cron":       func(f *foreign) joblease.Scheduler { return joblease.Cron(f) },
-		"start-stop": func(f *foreign) joblease.Scheduler { return joblease.StartStop(f) },
+		"cron": func(f *foreign) joblease.Scheduler { return joblease.Cron(f) },
+		"per term": func(f *foreign) joblease.Scheduler {
+			return joblease.PerTerm(func(context.Context) (*foreign, error) { return &foreign{job: f.job}, nil })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,7 +198,7 @@ func TestASchedulerThatCannotStopItsJobsLeavesTheLeaseToExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		f := &foreign{job: func() { time.Sleep(time.Hour) }, refuses: errors.New("timed out waiting for jobs")}
-		_, stop := supervise(t, m, joblease.StartStop(f))
+		_, stop := supervise(t, m, joblease.PerTerm(func(context.Context) (*foreign, error) { return f, nil }))
 		time.Sleep(10 * time.Second)
 		err := stop()
 		var overrun *joblease.OverrunError
@@ -207,18 +209,63 @@ func TestASchedulerThatCannotStopItsJobsLeavesTheLeaseToExpire(t *testing.T) {
 	})
 }
 
+func TestASchedulerThatCannotStopItsJobsAfterALossLeavesTheOldClaimAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		w := newLine(m)
+		var terms []*foreign
+		_, stop := supervise(t, w, joblease.PerTerm(func(context.Context) (*foreign, error) {
+			f := &foreign{job: func() { time.Sleep(time.Hour) }, refuses: errors.New("timed out waiting for jobs")}
+			terms = append(terms, f)
+			return f, nil
+		}))
+		time.Sleep(2 * time.Second)
+		w.set(answerLost)
+		time.Sleep(trust + time.Second) // lost, though the row still stands
+		w.set(none)
+		require.True(t, row(t, m).Held())
+		claim := row(t, m).Claim
+		for row(t, m).Remaining > 0 {
+			require.Equal(t, claim, row(t, m).Claim, "not released while jobs of the term may run")
+			time.Sleep(time.Second / 10)
+		}
+		time.Sleep(ttl)
+		_ = stop()
+		require.Len(t, terms, 2)
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestASchedulerThatCannotBeMadeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		tries := 0
+		sup, stop := supervise(t, m, joblease.PerTerm(func(context.Context) (*foreign, error) {
+			if tries++; tries < 3 {
+				return nil, errCut
+			}
+			return &foreign{job: func() {}}, nil
+		}))
+		time.Sleep(time.Minute)
+		require.NoError(t, sup.IsLeader(t.Context()))
+		require.NoError(t, stop())
+		require.Equal(t, 3, tries)
+	})
+}
+
 func TestAGatedJobOfAnotherSchedulerIsWaitedForBeforeTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		sup, stop := supervise(t, m, joblease.Idle())
 		var ended time.Time
-		var cause error
 		job := sup.Gate(func(ctx context.Context) {
-			require.True(t, joblease.Held(ctx))
-			<-ctx.Done()
+			g, _ := joblease.GrantFrom(ctx)
+			require.Equal(t, int64(1), g.Token)
 			time.Sleep(20 * time.Second) // longer than a TTL
 			require.True(t, row(t, m).Held())
-			ended, cause = time.Now(), context.Cause(ctx)
+			require.True(t, joblease.Held(ctx))
+			require.NoError(t, ctx.Err(), "it may finish")
+			ended = time.Now()
 		})
 		job() // before the term: nothing
 		synctest.Wait()
@@ -229,11 +276,55 @@ func TestAGatedJobOfAnotherSchedulerIsWaitedForBeforeTheRelease(t *testing.T) {
 		require.NoError(t, stop())
 		<-returned
 		require.Equal(t, ended, time.Now())
-		require.ErrorIs(t, cause, context.Canceled)
 		require.False(t, row(t, m).Held())
 		job() // after it: nothing
 		require.Equal(t, ended, time.Now())
 	})
+}
+
+func TestTheContextOfAJobEndsWithALossOrAnOverrunAndNotWithAShutdown(t *testing.T) {
+	for _, loss := range []bool{true, false} {
+		for _, where := range []string{"gate", "every"} {
+			synctest.Test(t, func(t *testing.T) {
+				m := storetest.NewMemory()
+				type end struct {
+					at    time.Time
+					cause error
+				}
+				ends := make(chan end, 10)
+				job := func(ctx context.Context) {
+					<-ctx.Done()
+					ends <- end{time.Now(), context.Cause(ctx)}
+				}
+				sch := joblease.Idle()
+				if where == "every" {
+					sch = joblease.Every(time.Millisecond, func(ctx context.Context) error { job(ctx); return nil })
+				}
+				sup, stop := supervise(t, m, sch)
+				synctest.Wait()
+				if where == "gate" {
+					go sup.Gate(job)()
+				}
+				time.Sleep(time.Second)
+				began := time.Now()
+				if loss {
+					m.Delete("job")
+					time.Sleep(ttl / 3)
+					told := <-ends
+					require.ErrorIs(t, told.cause, joblease.ErrLost)
+					require.LessOrEqual(t, told.at.Sub(began), ttl/3)
+					_ = stop()
+					return
+				}
+				var overrun *joblease.OverrunError
+				require.ErrorAs(t, stop(), &overrun)
+				told := <-ends
+				require.Equal(t, 30*time.Second, told.at.Sub(began))
+				require.ErrorIs(t, told.cause, joblease.ErrLost)
+				require.ErrorAs(t, told.cause, &overrun)
+			})
+		}
+	}
 }
 
 func TestAGatedJobThatPanicsDoesNotKeepTheTermFromEnding(t *testing.T) {

@@ -2,6 +2,7 @@ package joblease
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -36,6 +37,9 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
+// MarshalText returns the state's name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Status is what a [Supervisor] knows, without asking anybody.
 type Status struct {
 	// Lease is the name of the lease, Replica the label of this replica.
@@ -57,6 +61,19 @@ type Status struct {
 	Failures int
 	// Err is the error of the last call, nil if the store answered.
 	Err error
+}
+
+// MarshalJSON writes the fields under their own names, Err as its text.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type fields Status
+	text := ""
+	if s.Err != nil {
+		text = s.Err.Error()
+	}
+	return json.Marshal(struct {
+		fields
+		Err string
+	}{fields(s), text})
 }
 
 // Status returns what the supervisor knows. It does no I/O and never blocks.
@@ -83,6 +100,9 @@ func (s *Supervisor) Status() Status {
 // when this one last asked, and any other error if it is not known who does. It
 // does no I/O, never blocks and does not look at ctx, which is there so that a
 // Supervisor is a gocron.Elector of github.com/go-co-op/gocron/v2.
+//
+// Who asks before a job begins also wraps the job with [Supervisor.Gate]: the
+// term does not wait for a job that it does not know of.
 func (s *Supervisor) IsLeader(context.Context) error {
 	l := s.lease
 	l.mu.Lock()

@@ -61,7 +61,8 @@ type Store interface {
 }
 
 // Watcher is a [Store] that can tell waiting candidates about a release. It is
-// only ever a hint: a candidate that hears nothing still takes over in time.
+// only ever a hint: a candidate that hears nothing still takes over in time. A
+// type that wraps a Store hides this unless it passes Watch on.
 type Watcher interface {
 	// Watch begins to listen for releases of the lease name. It does no I/O and
 	// does not block. The caller calls Stop when it is done.

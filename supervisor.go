@@ -90,7 +90,7 @@ func (s *Supervisor) supervise(ctx context.Context) (termEnd, error) {
 		if end.panicked != nil {
 			failure = end.panicked
 		}
-		if failure != nil {
+		if failure != nil && !errors.As(failure, new(*OverrunError)) { // which has been told
 			s.lease.emit(Event{Kind: EventWorkFailed, Token: s.lease.lastToken(), Err: failure})
 		}
 		switch {
@@ -195,9 +195,11 @@ func (s *Supervisor) Resign(ctx context.Context) error {
 // function runs job only if this replica leads and the lease is trusted at that
 // instant, and does nothing otherwise. It looks at the clocks itself, so that an
 // overdue timer in a process that was frozen, or a machine that was suspended,
-// starts nothing. ctx is that of the term: it ends when the lease is lost, and
-// carries the grant for a fence. The term ends, and the lease is released, only
-// after job has returned.
+// starts nothing.
+//
+// A job that has begun may finish: at a shutdown the lease is renewed, and
+// released only after job has returned. ctx ends when the lease is lost, or
+// StopTimeout after the shutdown, and carries the grant for a fence.
 //
 // With robfig/cron: c.AddFunc("@hourly", sup.Gate(job)).
 func (s *Supervisor) Gate(job func(ctx context.Context)) func() {
@@ -209,6 +211,6 @@ func (s *Supervisor) Gate(job func(ctx context.Context)) func() {
 			return
 		}
 		defer t.jobs.Done()
-		job(t.ctx)
+		job(t.jobCtx)
 	}
 }

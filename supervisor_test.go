@@ -2,6 +2,7 @@ package joblease_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -242,13 +243,15 @@ func TestAWallClockThatRanOnSuspendsTrustUntilARenewalHasConfirmedIt(t *testing.
 				theft(m)
 			}
 			before := a.line.statements()
+			a.line.setDelay(time.Millisecond) // or the answer could be here at once
 			ahead.Store(int64(2 * ttl))
 			job()
 			require.False(t, a.Status().Held)
 			require.ErrorContains(t, a.IsLeader(t.Context()), "confirmed")
 			require.Zero(t, gated)
 			require.NoError(t, a.probe.history()[1].cause, "it is not told to stop yet")
-			synctest.Wait() // no time passes
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
 			job()
 			if stands {
 				require.Equal(t, before+1, a.line.statements(), "one renewal, made at once")
@@ -618,6 +621,20 @@ func TestALeaseThatIsLockedDoesNotDisturbAnother(t *testing.T) {
 		require.True(t, a.probe.runs())
 		cancel()
 		require.NoError(t, <-done)
+	})
+}
+
+func TestTheStatusCanBeServedAsJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, storetest.NewMemory(), "a", func(r *replica, _ *joblease.Config) { r.line.set(refused) })
+		synctest.Wait()
+		text, err := json.Marshal(a.Status())
+		require.NoError(t, err)
+		require.JSONEq(t, `{"Lease": "job", "Replica": "a", "State": "standby", "Held": false, "Token": 0,
+			"TrustedUntil": "0001-01-01T00:00:00Z", "Terms": 0, "Holder": "", "Failures": 1, "Err": "connection refused"}`, string(text))
+		text, err = json.Marshal(joblease.Event{Kind: joblease.EventLost})
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"Kind":"lost"`)
 	})
 }
 

@@ -128,7 +128,7 @@ func (w *witness) Run(ctx context.Context) error {
 // first look, and no two steps cancel out: these are the limits that the
 // documentation states.
 func TestNoStepOfTheDatabasesClockMakesTwoTermsOverlap(t *testing.T) {
-	seeds := uint64(240)
+	seeds := uint64(120)
 	if testing.Short() {
 		seeds = 6
 	}

@@ -13,9 +13,12 @@ import (
 type term struct {
 	lease *Lease
 	grant Grant
-	ctx   context.Context // of the work; ended by the loss or by the shutdown
-	// cancel ends ctx with a cause.
-	cancel context.CancelCauseFunc
+	// ctx is that of the work: it ends when the work is to stop, for a shutdown
+	// or a loss. jobs is that of its jobs, which may finish after a shutdown: it
+	// ends with the right to work, at a loss or an overrun.
+	ctx, jobCtx context.Context
+	cancel      context.CancelCauseFunc // of ctx
+	cancelJobs  context.CancelCauseFunc
 	// expiry ends the term at the instant at which trust ends, whatever the
 	// renewing loop waits for.
 	expiry *time.Timer
@@ -44,31 +47,37 @@ func GrantFrom(ctx context.Context) (Grant, bool) {
 }
 
 // Held reports whether the lease under which ctx runs may be trusted at this
-// instant; see [Lease.Held]. It does no I/O and never blocks. Work that does
+// instant, also while the work is being stopped for a shutdown; see [Lease.Held]. It does no I/O and never blocks. Work that does
 // many things asks before each of them: the end of ctx alone comes late in a
 // process that was frozen or suspended. It is false for a ctx without a lease.
 func Held(ctx context.Context) bool {
 	t := termFrom(ctx)
-	return t != nil && t.ongoing()
+	return t != nil && t.trusted()
 }
 
-// ongoing reports whether t is the term in force, and trusted.
-func (t *term) ongoing() bool {
+// trusted reports whether t is the term in force, and its lease trusted.
+func (t *term) trusted() bool {
 	t.lease.mu.Lock()
 	defer t.lease.mu.Unlock()
-	return t.lease.work == t && t.ctx.Err() == nil && t.lease.heldNow()
+	return t.lease.work == t && t.lease.heldNow()
 }
 
-// enter lets a job in, unless the term is over or not trusted. The caller calls
+// enter lets a job in, unless the term is ending or not trusted. The caller calls
 // jobs.Done after it.
 func (t *term) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || !t.ongoing() {
+	if t.closed || t.ctx.Err() != nil || !t.trusted() {
 		return false
 	}
 	t.jobs.Add(1)
 	return true
+}
+
+// end tells the work and the jobs that they have no right to go on.
+func (t *term) end(cause error) {
+	t.cancel(cause)
+	t.cancelJobs(cause)
 }
 
 // run calls fn, and returns when neither it nor a job that was let in still runs.
@@ -185,11 +194,13 @@ func (l *Lease) begin(ctx context.Context) *term {
 	default:
 	}
 	t := &term{lease: l, grant: l.grant}
-	ctx, t.cancel = context.WithCancelCause(ctx)
-	t.ctx = context.WithValue(ctx, termKey{}, t)
+	jobs, cancelJobs := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cancel := context.WithCancelCause(ctx)
+	t.jobCtx, t.cancelJobs = context.WithValue(jobs, termKey{}, t), cancelJobs
+	t.ctx, t.cancel = context.WithValue(work, termKey{}, t), cancel
 	l.work = t
 	if !l.held { // lost between the grant and here
-		t.cancel(l.lost)
+		t.end(l.lost)
 		return t
 	}
 	t.expiry = time.AfterFunc(time.Until(l.trustEnd(l.sent)), func() {
@@ -234,18 +245,17 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	l.mu.Unlock()
 	var overrun *OverrunError
 	switch {
-	case lost != nil:
-	case errors.As(end.err, &overrun):
+	case errors.As(end.err, &overrun): // what the scheduler started still runs
 		l.giveUp(overrun)
-	default:
+	case lost == nil:
 		l.giveBack(ctx)
 	}
-	t.cancel(nil)
+	t.end(nil)
 	return termEnd{workEnd: end, lost: lost}
 }
 
-// giveUp stops renewing without a release: the work still runs, and whoever comes
-// next must wait until the lease has expired.
+// giveUp stops renewing without a release, now or later: the work still runs, and
+// whoever comes next, this replica too, must wait until the lease has expired.
 func (l *Lease) giveUp(why *OverrunError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

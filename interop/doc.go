@@ -3,5 +3,5 @@
 // (robfig/cron, gocron), migration tools (goose, golang-migrate) and goleak, and
 // they are a module of their own because the root module must not require them.
 //
-// Tests that need a PostgreSQL server, or take long, are left out with -short.
+// Tests that need a database, or take long, are left out with -short.
 package interop

@@ -52,7 +52,8 @@ func TestLosingCostsTheDatabaseNothing(t *testing.T) {
 			t.Logf("%d attempts: %d bytes of WAL, %d transaction ids, %d lines in the log",
 				attempts, after.wal-before.wal, after.xids-before.xids, after.logLines-before.logLines)
 			require.Equal(t, before, after)
-			require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+			// The last call's own goroutines may be about to end.
+			eventually(t, "no goroutine stays behind", func() bool { return runtime.NumGoroutine() <= goroutines })
 		})
 	}
 }
@@ -104,11 +105,11 @@ func TestTheServersLogStaysEmpty(t *testing.T) {
 	defer w.Stop()
 	eventually(t, "it listens", w.Live)
 	g := ticked(t, s)
-	refused(t, s, joblease.Tick{At: tick})
+	_ = refused(t, s, joblease.Tick{At: tick})
 	tx := begin(t, db, pgx.TxOptions{})
 	require.NoError(t, s.Done(bounded(t), tx, g))
 	require.NoError(t, tx.Commit(bounded(t)))
-	held(t, s, "a")
+	_ = held(t, s, "a")
 	require.NoError(t, s.Renew(bounded(t), g))
 	require.NoError(t, s.Fence(bounded(t), begin(t, db, pgx.TxOptions{}), g))
 	_, err := s.List(bounded(t))

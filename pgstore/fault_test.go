@@ -51,8 +51,10 @@ func TestAServerThatCannotServeIsNeverTakenForARefusal(t *testing.T) {
 		}
 		set("on")
 		refusesToDecide(t, s, g, readOnly)
+		eventually(t, "the connections are dropped, so that the next can reach another server", func() bool {
+			return storeSessions(t, db) == 0
+		})
 		setupError(t, s.Check(bounded(t)), "read-only", "primary")
-		require.Zero(t, storeSessions(t, db), "the connection is dropped, so that the next can reach another server")
 		set("off")
 		require.NoError(t, s.Renew(bounded(t), g))
 	})
@@ -96,6 +98,7 @@ func TestAServerThatCannotServeIsNeverTakenForARefusal(t *testing.T) {
 		crowded := open(t, pool, pgstore.Options{SharePool: true})
 		conn, err := pool.Acquire(bounded(t))
 		require.NoError(t, err)
+		defer conn.Release() // the pool cannot be closed without it
 		undecided(t, crowded.Renew(within(t, 50*time.Millisecond), g))
 		err = crowded.Renew(within(t, 50*time.Millisecond), g)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -160,10 +163,11 @@ func TestConnectionsThatHangDoNotKeepLaterCallsOut(t *testing.T) {
 			require.Less(t, time.Since(began), 10*callTimeout)
 		}
 		p.thaw()
-		// An attempt to connect that began in the gap may have to end first.
+		// An attempt to connect that began in the gap may have to end first,
+		// which takes a second.
 		began := time.Now()
 		eventually(t, "a renewal succeeds", func() bool { return s.Renew(within(t, callTimeout), g) == nil })
-		require.Less(t, time.Since(began), 10*time.Second, "round %d", round)
+		require.Less(t, time.Since(began), 3*time.Second, "round %d", round)
 	}
 	p.freeze(false)
 	undecided(t, s.Renew(within(t, callTimeout), g))

@@ -113,7 +113,7 @@ func TestAFenceOfATransactionThatReadBeforeARenewalSucceeds(t *testing.T) {
 		require.NoError(t, s.Fence(bounded(t), tx, g))
 		require.NoError(t, s.Renew(bounded(t), g))
 		expire(t, db)
-		held(t, s, "a")
+		_ = held(t, s, "a")
 		require.NoError(t, tx.Commit(bounded(t)))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -67,7 +68,9 @@ func TestCloseEndsACallThatWaits(t *testing.T) {
 	renewed := make(chan error, 1)
 	go func() { renewed <- s.Renew(bounded(t), g) }()
 	awaitLockWaiters(t, db, 1)
+	began := time.Now()
 	s.Close()
+	require.Less(t, time.Since(began), patience/2)
 	err := <-renewed
 	require.Error(t, err)
 	require.False(t, errors.Is(err, joblease.ErrLost) || errors.Is(err, joblease.ErrHeld))

@@ -93,6 +93,29 @@ func TestAListeningConnectionThatHearsNothingIsReplaced(t *testing.T) {
 	awaken(t, w)
 }
 
+// That the server has taken LISTEN does not mean that anything arrives.
+func TestAWatchIsNotLiveBeforeAPingHasArrived(t *testing.T) {
+	_, db := migrated(t, pgstore.Options{})
+	cfg := db.Config(t)
+	cfg.MaxConns = 1
+	pool := pgtest.NewPool(t, cfg)
+	s := open(t, pool, pgstore.Options{SharePool: true})
+	pgstore.ImpatientListener(s, time.Hour, 100*time.Millisecond)
+	conn, err := pool.Acquire(bounded(t)) // no ping can be sent
+	require.NoError(t, err)
+	defer conn.Release() // the pool cannot be closed without it
+	w := s.Watch("a")
+	defer w.Stop()
+	for _, n := range []int{1, 0} {
+		eventually(t, "it begins to listen, and gives up", func() bool {
+			return pgtest.Scan[int](t, db, "SELECT count(*) "+listeners) == n
+		})
+	}
+	require.Empty(t, w.Wake, "it was never live")
+	conn.Release()
+	eventually(t, "it listens", w.Live)
+}
+
 // A server that cannot be listened to, such as a standby, leaves candidates to
 // look for themselves, and costs a bounded number of attempts.
 func TestAWatchIsNotLiveWhereNothingCanBeHeard(t *testing.T) {

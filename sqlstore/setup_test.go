@@ -125,6 +125,7 @@ func TestATableOfAnotherVersionIsReported(t *testing.T) {
 	var names []string
 	rows, err := made.QueryContext(t.Context(), "SELECT name FROM pragma_table_info('joblease_leases') WHERE pk = 0")
 	require.NoError(t, err)
+	defer rows.Close()
 	for rows.Next() {
 		var name string
 		require.NoError(t, rows.Scan(&name))

@@ -9,7 +9,7 @@ import (
 
 // ttls are odd in one way or another. All but the last are whole microseconds.
 var ttls = []time.Duration{
-	joblease.MinTTL + time.Microsecond,
+	time.Second + time.Microsecond,
 	999_999 * time.Microsecond,
 	1_234_567 * time.Microsecond,
 	24*time.Hour + time.Microsecond,

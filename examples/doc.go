@@ -1,0 +1,12 @@
+// Package examples holds no code, only programs, each in a folder of its own and
+// each run by the tests of this package:
+//
+//   - quickstart: three replicas, a leader killed and a leader stopped, and an
+//     account of what became of each tick. Its service.go is the file to copy.
+//   - cron: robfig/cron in the main of a service on PostgreSQL.
+//   - ticker: a plain loop.
+//   - tenants: a supervisor for each tenant, with tenants coming and going.
+//
+// They are a module of their own because the library requires none of what they
+// import.
+package examples

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/joblease/joblease"
+	"github.com/joblease/joblease/examples/internal/database"
+)
+
+// kind says what a replica reports.
+type kind string
+
+const (
+	leads    kind = "leads"    // its term has begun
+	released kind = "released" // its term is over and the lease free
+	lost     kind = "lost"     // its term is over without a release
+	begins   kind = "begins"   // a run
+	ends     kind = "ends"     // a run
+)
+
+// report is one line that a replica writes to its standard output. The processes
+// share a machine, so their wall clocks are one.
+type report struct {
+	Kind kind      `json:"kind"`
+	At   time.Time `json:"at"`
+	Due  time.Time `json:"due,omitzero"` // of the run's tick
+}
+
+// runTime is how long the job takes. It is shorter than the Margin of a lease of
+// 3 s, so the job may finish whatever happens to the lease. Longer work goes by
+// the context that it is given, and ends when that does.
+const runTime = 200 * time.Millisecond
+
+// replica is the service as one process.
+type replica struct {
+	database, table, lease string
+	ttl                    time.Duration
+	verbose                bool
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// run serves until ctx ends, or until the process that started this one is gone.
+func (r *replica) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the process
+		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // the end is all that matters
+		cancel()
+	}()
+	r.out = json.NewEncoder(os.Stdout)
+	level := slog.LevelWarn
+	if r.verbose {
+		level = slog.LevelInfo
+	}
+	store, done, err := database.Open(ctx, r.database, r.table)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return serve(ctx, store, r.lease, joblease.Config{
+		TTL:         r.ttl,
+		StopTimeout: 5 * time.Second,
+		Observe:     r.observe,
+		Logger:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}, r.job)
+}
+
+// job is the work of the service.
+func (r *replica) job(_ context.Context, due time.Time) {
+	r.report(report{Kind: begins, At: time.Now(), Due: due})
+	time.Sleep(runTime)
+	r.report(report{Kind: ends, At: time.Now(), Due: due})
+}
+
+func (r *replica) observe(e joblease.Event) {
+	if k, ok := map[joblease.EventKind]kind{
+		joblease.EventAcquired: leads,
+		joblease.EventReleased: released,
+		joblease.EventLost:     lost,
+	}[e.Kind]; ok {
+		r.report(report{Kind: k, At: e.Time})
+	}
+}
+
+// report tells the parent. If that is gone there is nobody to tell, and run ends.
+func (r *replica) report(p report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out.Encode(p) //nolint:errcheck // see above
+}
