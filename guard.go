@@ -131,12 +131,12 @@ func (g *Guard) once(ctx context.Context, job string, tick Tick, fn func(context
 	if err != nil {
 		return false, err
 	}
-	run := l.runTick(ctx, tick, fn)
+	run := l.runTick(ctx, tick, work{fn: fn})
 	return run.began, run.result()
 }
 
-// runTick claims tick, once it has come, and runs fn under it.
-func (l *Lease) runTick(ctx context.Context, tick Tick, fn func(context.Context) error) tickRun {
+// runTick claims tick, once it has come, and runs w under it.
+func (l *Lease) runTick(ctx context.Context, tick Tick, w work) tickRun {
 	patience := time.Now().Add(l.cfg.TTL + l.cfg.Margin + l.cfg.CallTimeout)
 	for {
 		if ctx.Err() != nil {
@@ -158,7 +158,7 @@ func (l *Lease) runTick(ctx context.Context, tick Tick, fn func(context.Context)
 			}
 			return tickRun{err: l.busyHere(tick)}
 		}
-		run := l.attempt(ctx, tick, fn)
+		run := l.attempt(ctx, tick, w)
 		l.done(run.end)
 		var refusal *TickError
 		var held *HeldError
@@ -196,34 +196,53 @@ func (l *Lease) busyHere(tick Tick) error {
 type tickRun struct {
 	granted bool
 	began   bool // fn was called
+	cut     bool // fn was told to stop before it had ended, or never called
 	grant   Grant
 	end     termEnd // if granted
 	err     error   // of the claim
 }
 
-// attempt claims tick once, and runs fn under it if it is granted. The caller owns
+// work is what a tick runs.
+type work struct {
+	fn func(context.Context) error
+	// mayFinish: a shutdown does not end the context of fn, as long as its lease
+	// lasts; only StopTimeout does.
+	mayFinish bool
+}
+
+// attempt claims tick once, and runs w under it if it is granted. The caller owns
 // l.busy, and gives it back with l.done.
-func (l *Lease) attempt(ctx context.Context, tick Tick, fn func(context.Context) error) (run tickRun) {
+func (l *Lease) attempt(ctx context.Context, tick Tick, w work) (run tickRun) {
 	// Not ended by ctx: nobody else runs a tick whose grant nobody hears of.
 	run.grant, run.err = l.claimTick(context.WithoutCancel(ctx), tick)
 	if run.err != nil {
 		return run
 	}
 	run.granted = true
-	// Written by the goroutine of fn. It is read when that has ended, except after
-	// an overrun: then fn has begun.
-	began := false
+	// Both are written by the goroutine of the work. They are read when that has
+	// ended, except after an overrun: then the work has begun and was cut.
+	began, cut := false, true
 	run.end = l.hold(ctx, nil, func(ctx context.Context) error {
+		t := termFrom(ctx)
+		t.cut = true
 		// The clocks are asked once more: the process may have been frozen since
 		// the grant. A ctx that the caller has ended is no reason not to begin,
 		// since the tick is claimed: fn is told to stop, as if it had just begun.
-		if !confirmed(ctx) && !l.Held() {
+		if !confirmed(ctx) && !t.trusted() {
 			return errNotBegun
 		}
+		if w.mayFinish {
+			ctx = t.jobCtx
+		}
 		began = true
-		return fn(ctx)
+		defer func() {
+			cut = ctx.Err() != nil
+			t.cut = cut
+		}()
+		return w.fn(ctx)
 	})
-	run.began = run.end.overrun != nil || began
+	overrun := run.end.overrun != nil
+	run.began, run.cut = overrun || began, overrun || cut
 	return run
 }
 

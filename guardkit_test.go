@@ -111,6 +111,8 @@ type guardian struct {
 	line   *line
 	events *journal
 	stop   context.CancelFunc
+	dead   context.Context // ends with a kill
+	die    context.CancelFunc
 	done   chan struct{}
 	err    error // of Run, once done is closed
 }
@@ -123,6 +125,8 @@ func newGuardian(t *testing.T, m *storetest.Memory, name string, change ...func(
 	for _, c := range change {
 		c(&cfg)
 	}
+	g.dead, g.die = context.WithCancel(context.Background())
+	t.Cleanup(g.die)
 	var err error
 	g.Guard, err = joblease.NewGuard(g.line, cfg)
 	require.NoError(t, err)
@@ -151,18 +155,37 @@ func (g *guardian) shutdown() error {
 
 // kill ends the replica as SIGKILL does, as far as the others can see.
 func (g *guardian) kill() {
-	g.line.set(refused)
+	g.killed()
 	_ = g.shutdown()
+}
+
+// killed begins a kill.
+func (g *guardian) killed() {
+	g.line.set(refused)
+	g.die()
+	g.stop()
+}
+
+// job is the work of the replica, which ends with its process.
+func (g *guardian) job(b *book, long func() time.Duration) func(context.Context) error {
+	fn := b.job(g.name, long)
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(g.dead, cancel)()
+		return fn(ctx)
+	}
 }
 
 // fleet runs the job of that change on replicas of these names.
 func fleet(t *testing.T, m *storetest.Memory, b *book, long time.Duration, s joblease.Schedule, names string, change ...func(*joblease.Job)) (replicas []*guardian) {
 	for _, name := range names {
-		job := joblease.Job{Name: "job", Schedule: s, Run: b.job(string(name), always(long))}
+		g := newGuardian(t, m, string(name))
+		job := joblease.Job{Name: "job", Schedule: s, Run: g.job(b, always(long))}
 		for _, c := range change {
 			c(&job)
 		}
-		replicas = append(replicas, newGuardian(t, m, string(name)).launch(t, job))
+		replicas = append(replicas, g.launch(t, job))
 	}
 	return replicas
 }

@@ -16,9 +16,10 @@ type Job struct {
 	// goes by local time, name the zone in its spec or use [In].
 	Schedule Schedule
 	// Run does the work of one tick. The context carries the grant
-	// ([GrantFrom]), which names the tick, and ends when the lease is lost, with a
-	// *[LostError] as its cause, or when Guard.Run is to end. An error is told to
-	// the log and the observer, and changes nothing else.
+	// ([GrantFrom]), which names the tick. It ends when the lease is lost, with a
+	// *[LostError] as its cause, but not when Guard.Run is to end: a run that has
+	// begun may finish, for up to StopTimeout. An error is told to the log and the
+	// observer, and changes nothing else.
 	Run func(ctx context.Context) error
 	// Missed is how many ticks that nobody has run in time are run late: the
 	// newest Missed of them, oldest first. 1 makes up for a time without
@@ -33,8 +34,8 @@ type Job struct {
 	// A job that has never run anywhere has missed nothing.
 	Missed int
 	// Again runs a tick once more if its run was interrupted: the replica died,
-	// lost the lease, or was shut down, before Run returned nil. A replica takes
-	// it over as it does any lease. It is only ever the last tick: one after which
+	// or its context ended before it returned nil. A replica takes it over as it
+	// does any lease. It is only ever the last tick: one after which
 	// another has been claimed is history. With false, the default, an interrupted
 	// tick is dropped. Run must bear being run again from the start.
 	//
@@ -69,12 +70,13 @@ func (j Job) check(now time.Time) error {
 // every error of the store and of a job. It blocks until all that it started has
 // ended.
 //
-// When ctx ends, Run tells the runs under way to stop, renews their leases until
-// they have, releases them, and returns nil. For a run that has not stopped after
-// StopTimeout it returns an *[OverrunError], and that lease is left to expire.
+// When ctx ends, nothing new is begun. The runs under way may finish: Run renews
+// their leases until they have, releases them, and returns nil. After StopTimeout
+// it ends the context of a run, leaves its lease to expire, and returns an
+// *[OverrunError].
 //
-// If the run of a job panics, its lease is released, the other jobs are stopped as
-// when ctx ends, and the panic goes on with a *[PanicError].
+// If the run of a job panics, its lease is released, the other jobs end as when ctx
+// does, and the panic goes on with a *[PanicError].
 //
 // No jobs, a job that cannot work, two of the same name, or one that another Run
 // of this guard has, are reported before anything starts. The error is, or wraps,

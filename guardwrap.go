@@ -27,9 +27,11 @@ import (
 // time.Local, as robfig/cron does; for a cron.WithLocation, use [In] or name the
 // zone in the spec.
 //
-// ctx is the life of the job: when it ends, calls do nothing, and a run is told to
-// stop, as in [Guard.Once]; the call returns when it has stopped. So a service
-// that is to end cancels ctx, and then waits for its scheduler as usual.
+// ctx is the life of the job: when it ends, calls do nothing. A run that has begun
+// may finish: its context carries the grant ([GrantFrom]), and ends when the lease
+// is lost, or StopTimeout after ctx has ended; then the call returns, and the lease
+// is left to expire. So a service that is to end cancels ctx, and then waits for
+// its scheduler as usual.
 //
 // A store that fails is asked again for up to a TTL, not beyond the next tick.
 // Errors are told to the log and the observer. A tick is not run if an earlier one
@@ -117,7 +119,7 @@ func (w *wrapped) run(ctx context.Context) {
 	}
 	var failing time.Time
 	for n := 1; ; n++ {
-		run := l.runTick(ctx, Tick{At: tick.UTC()}, w.fn)
+		run := l.runTick(ctx, Tick{At: tick.UTC()}, work{w.fn, true})
 		switch {
 		case run.granted:
 			l.report(run)

@@ -57,7 +57,7 @@ func (j *jobLoop) run(ctx context.Context) termEnd {
 		case <-ctx.Done():
 			continue
 		}
-		run := l.attempt(ctx, tick, j.job.Run)
+		run := l.attempt(ctx, tick, work{j.job.Run, true})
 		l.report(run)
 		l.done(run.end)
 		if run.end.panicked != nil || run.end.overrun != nil {
@@ -164,7 +164,7 @@ func (j *jobLoop) settle(ctx context.Context, tick Tick, run tickRun) {
 	case run.granted:
 		j.settledUpTo(tick.At)
 		j.interrupted = time.Time{}
-		if j.job.Again && !run.end.own && run.end.err != nil {
+		if j.job.Again && run.cut && run.end.err != nil {
 			j.interrupted = tick.At // and another replica's to run again, or this one's
 		}
 		j.cover()

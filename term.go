@@ -22,6 +22,9 @@ type term struct {
 	// expiry ends the term at the instant at which trust ends, whatever the
 	// renewing loop waits for.
 	expiry *time.Timer
+	// cut says that the run of a tick was told to stop before it had ended. Only
+	// the goroutine of the work writes it, and whoever waited for that reads it.
+	cut bool
 
 	mu     sync.Mutex
 	closed bool           // no job is let in any more
@@ -37,8 +40,8 @@ func termFrom(ctx context.Context) *term {
 }
 
 // GrantFrom returns the grant under which ctx runs: in the function given to
-// [Lease.Do], in a [Scheduler] under a [Supervisor], and in a gated job. A fence
-// wants it.
+// [Lease.Do], in a [Scheduler] under a [Supervisor], in a gated job, and in the run
+// of a tick. A fence wants it.
 func GrantFrom(ctx context.Context) (Grant, bool) {
 	if t := termFrom(ctx); t != nil {
 		return t.grant, true
@@ -47,9 +50,10 @@ func GrantFrom(ctx context.Context) (Grant, bool) {
 }
 
 // Held reports whether the lease under which ctx runs may be trusted at this
-// instant, also while the work is being stopped for a shutdown; see [Lease.Held]. It does no I/O and never blocks. Work that does
-// many things asks before each of them: the end of ctx alone comes late in a
-// process that was frozen or suspended. It is false for a ctx without a lease.
+// instant, also while the work is being stopped for a shutdown; see [Lease.Held].
+// It does no I/O and never blocks. Work that does many things asks before each of
+// them: the end of ctx alone comes late in a process that was frozen or suspended.
+// It is false for a ctx without a lease.
 func Held(ctx context.Context) bool {
 	t := termFrom(ctx)
 	return t != nil && t.trusted()
@@ -234,9 +238,9 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	if !l.held {
 		lost = l.lost
 	}
-	if !t.grant.Tick.IsZero() && (end.own || end.err == nil) {
-		// Neither cut short nor dead: nobody is to run this tick again. What the
-		// database hears of it is the release, now or before the next claim.
+	if !t.grant.Tick.IsZero() && (!t.cut || end.err == nil) {
+		// Nobody is to run this tick again. What the database hears of it is the
+		// release, now or before the next claim.
 		l.grant.Finished = true
 		if l.abandoned.Claim == t.grant.Claim {
 			l.abandoned.Finished = true
