@@ -9,7 +9,8 @@
 // grows with each change of hands, so a sink that remembers the greatest token it
 // has seen can refuse older ones, and for writes in the same database the stores
 // have a Fence method that orders the caller's transaction with every change of
-// hands. Nor does a lease make a job's effects happen exactly once.
+// hands. Nor does a lease make a job's effects happen exactly once;
+// see Ticks for those in the same database.
 //
 // # Use
 //
@@ -87,6 +88,52 @@
 //
 // All replicas must use the same TTL and Margin, or change them one deployment at
 // a time; a standby goes by the TTL that the holder stored.
+//
+// # Ticks
+//
+// A [Guard] runs each tick of a job on one replica, without a leader: all replicas
+// claim the tick when it is due, and the database grants it to one, for ever.
+//
+//	guard, err := joblease.NewGuard(store, joblease.Config{})
+//	...
+//	nightly, err := cron.ParseStandard("CRON_TZ=Europe/Berlin 30 3 * * *")
+//	...
+//	err = guard.Run(ctx,
+//		joblease.Job{Name: "report", Schedule: nightly, Run: sendReport, Missed: 1},
+//		joblease.Job{Name: "poll", Schedule: joblease.Interval(time.Minute, 0), Run: poll},
+//	) // until ctx ends
+//
+// Take a [Supervisor] for a scheduler that exists and knows nothing of replicas,
+// for jobs that share something in memory, and for work that goes on between its
+// ticks; all of it runs on one replica. Take a Guard for jobs that are
+// independent: they spread over the replicas, the death of a replica costs what it
+// was running and nothing else, and a tick that nobody has run can be made up
+// for.
+//
+// A tick is the instant at which the schedule says that the job is due, on the
+// database's clock, never the instant at which a replica woke up. What is promised:
+//
+//   - A tick is claimed at most once, by however many replicas and whatever their
+//     clocks show, and so it runs at most once; with [Job.Again] it is run again if
+//     its run was interrupted, and then at least once. In no case do two runs of
+//     one job overlap, as far as a lease can promise that; see above.
+//   - With a replica up and the database in reach, every tick runs, except: while
+//     an earlier run lasts; and until the lease of a replica that died in a run
+//     has expired. [Job.Missed] says what becomes of those, and of the ticks of a
+//     time without replicas.
+//   - Exactly once is for the effects in the same database: the Done method of the
+//     stores marks the tick as done in the transaction of the run.
+//
+// When the database's clock is stepped forward, the ticks that it jumps over are
+// missed ones; when it is stepped back, those that have been claimed do not come
+// again.
+//
+// The schedule says what daylight saving does. With robfig/cron's parser a job at
+// 02:30 in Berlin does not run on the last Sunday of March, when there is no
+// 02:30, and runs twice on that of October, when there are two; one at 03:30 runs
+// once on either day. [Interval] knows no daylight saving. A cron spec without
+// CRON_TZ= has the zone of whoever asks: UTC in [Guard.Run], time.Local in
+// [Guard.Wrap], and that of [In].
 //
 // # Failures
 //

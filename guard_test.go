@@ -283,6 +283,22 @@ func TestARunIsToldThatItsLeaseIsLost(t *testing.T) {
 	})
 }
 
+func TestARunThatItsCallerCutShortIsNotFinished(t *testing.T) {
+	for _, result := range []error{nil, errCut} {
+		synctest.Test(t, func(t *testing.T) {
+			m := storetest.NewMemory()
+			g := newGuardian(t, m, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ran, err := g.Once(ctx, "job", epoch, func(ctx context.Context) error { <-ctx.Done(); return result })
+			require.True(t, ran)
+			require.ErrorIs(t, err, result)
+			require.False(t, row(t, m).Held())
+			require.Equal(t, result == nil, row(t, m).TickDone)
+		})
+	}
+}
+
 func TestARunThatDoesNotStopOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

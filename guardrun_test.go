@@ -213,6 +213,7 @@ func TestARunThatFailsOrPanicsIsNotInterrupted(t *testing.T) {
 			return errCut
 		}})
 		time.Sleep(10*time.Minute + time.Second)
+		require.NoError(t, g.shutdown())
 		require.Equal(t, 10, calls)
 		failed := events.of(joblease.EventWorkFailed)
 		require.Len(t, failed, 10)
@@ -276,6 +277,22 @@ func TestAClockThatWasFarAheadForAMomentNeedsNoRestart(t *testing.T) {
 		m.Delete("job") // by the operator
 		time.Sleep(time.Hour)
 		requireEach(t, time.Minute, 76*time.Minute, 135*time.Minute, b.ticks()[before:])
+	})
+}
+
+func TestALoneReplicaThatLostItsLeaseInARunRunsTheTickAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		g := fleet(t, m, b, time.Minute, joblease.Interval(time.Hour, 0), "a", func(j *joblease.Job) { j.Again = true })[0]
+		time.Sleep(time.Hour + time.Second)
+		g.line.set(refused)
+		time.Sleep(2 * ttl)
+		require.True(t, b.all()[0].cut)
+		g.line.set(none)
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, []time.Duration{time.Hour, time.Hour}, b.ticks())
+		require.False(t, b.all()[1].cut)
+		require.True(t, row(t, m).TickDone)
 	})
 }
 
