@@ -108,9 +108,11 @@ func (g *Guard) Once(ctx context.Context, job string, at time.Time, fn func(ctx 
 // Slot runs fn if this replica wins the slot of job in which the database's clock
 // stands; slots of length every are counted from the beginning of 1970 in UTC. It
 // is for a plain [time.Ticker] loop on each replica, started whenever: one run a
-// slot, for any number of replicas and phases, and none left out but for the
-// first, since a ticker that comes within a quarter of a slot before the next may
-// claim that one early. every is whole microseconds.
+// slot, for any number of replicas and phases. None is left out when a lone
+// ticker's wake-ups jitter around the boundary, since one that comes within a
+// quarter of a slot before the next may claim that one early; only when they first
+// cross it, from the end of slots to their beginning, there is one fewer of them
+// than of slots. every is whole microseconds.
 //
 // The results are those of [Guard.Once].
 func (g *Guard) Slot(ctx context.Context, job string, every time.Duration, fn func(ctx context.Context) error) (ran bool, err error) {

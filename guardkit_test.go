@@ -102,6 +102,22 @@ func requireEach(t *testing.T, d, a, b time.Duration, ticks []time.Duration) {
 	require.Len(t, ticks, int((b-a)/d)+1)
 }
 
+// requireSlots requires that ticks are slots of length d, without a gap, except for
+// one: wake-ups that first come at the end of slots and later at their beginning
+// are fewer than the slots by one.
+func requireSlots(t *testing.T, d time.Duration, ticks []time.Duration) {
+	t.Helper()
+	gaps := 0
+	for i := 1; i < len(ticks); i++ {
+		if ticks[i] == ticks[i-1]+2*d {
+			gaps++
+			continue
+		}
+		require.Equal(t, ticks[i-1]+d, ticks[i])
+	}
+	require.LessOrEqual(t, gaps, 1)
+}
+
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
 // guardian is a Guard on a line of its own.
