@@ -296,6 +296,75 @@ func TestALoneReplicaThatLostItsLeaseInARunRunsTheTickAgain(t *testing.T) {
 	})
 }
 
+func runAgain(j *joblease.Job) { j.Again = true }
+
+// parted returns the replica of the last run, and the other one.
+func parted(b *book, replicas []*guardian) (runner, other *guardian) {
+	runs := b.all()
+	if runs[len(runs)-1].replica == replicas[0].name {
+		return replicas[0], replicas[1]
+	}
+	return replicas[1], replicas[0]
+}
+
+func TestAReplicaThatComesLaterRunsAnInterruptedTickAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		hourly := joblease.Interval(time.Hour, 0)
+		a := fleet(t, m, b, time.Minute, hourly, "a", runAgain)[0]
+		time.Sleep(time.Hour + time.Second)
+		a.kill()
+		time.Sleep(5 * time.Minute)
+		fleet(t, m, b, time.Minute, hourly, "b", runAgain)
+		time.Sleep(time.Second)
+		require.Equal(t, []time.Duration{time.Hour, time.Hour}, b.ticks())
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestAReplicaThatHeardNothingOfARunStillRunsItAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		replicas := fleet(t, m, b, 2*time.Minute, minutely, "ab", runAgain)
+		replicas[1].line.set(refused)
+		time.Sleep(90 * time.Second)
+		replicas[1].line.set(none)
+		time.Sleep(31 * time.Second) // 2:01, and b has seen that the lease is held
+		replicas[0].kill()
+		time.Sleep(ttl + ttl/3)
+		require.Equal(t, []time.Duration{time.Minute, time.Minute}, b.ticks())
+	})
+}
+
+func TestAReleaseWakesAReplicaThatWaitsToRunATickLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		replicas := fleet(t, m, b, 90*time.Second, minutely, "ab", missed(1))
+		time.Sleep(2*time.Minute + time.Second)
+		runner, other := parted(b, replicas)
+		runner.stop()
+		time.Sleep(time.Minute)
+		require.Len(t, b.all(), 2)
+		require.Equal(t, run{tick: 2 * time.Minute, replica: other.name, began: 150 * time.Second}, b.all()[1])
+	})
+}
+
+func TestAReplicaThatLeavesGivesBackAClaimWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		g := fleet(t, m, b, 0, minutely, "a")[0]
+		time.Sleep(30 * time.Second)
+		g.line.set(answerLost)
+		time.Sleep(31 * time.Second)
+		require.True(t, row(t, m).Held())
+		g.line.set(none)
+		require.NoError(t, g.shutdown())
+		require.False(t, row(t, m).Held())
+		require.False(t, row(t, m).TickDone)
+		require.Empty(t, b.ticks())
+	})
+}
+
 func TestARunThatOutlivedItsLeaseAndSucceededIsNotRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
