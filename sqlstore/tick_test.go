@@ -49,8 +49,8 @@ func TestLosingATickWritesNoByteAndWaitsForNoWriter(t *testing.T) {
 	before := look()
 	sent := time.Now()
 	for range 100 {
-		refused(t, s, joblease.Tick{At: tick})
-		refused(t, s, joblease.Tick{At: time.Now().Add(time.Hour)})
+		require.True(t, refused(t, s, joblease.Tick{At: tick}).Due())
+		require.False(t, refused(t, s, joblease.Tick{At: time.Now().Add(time.Hour)}).Due())
 		c := claim("no row", long)
 		c.Tick.At = time.Now().Add(time.Hour)
 		_, err := s.Acquire(within(t, 10*time.Second), c)
