@@ -61,6 +61,9 @@ func TestATickWhoseStoreFailsIsNotRunAndTheLoopGoesOn(t *testing.T) {
 		ticks := b.ticks()
 		requireEach(t, time.Second, 13*time.Second, 20*time.Second, ticks[len(ticks)-8:])
 		require.Len(t, log.with("level=WARN"), 1)
+		for _, r := range b.all() {
+			require.Equal(t, r.tick, r.began, "none is late for the retries of the one before")
+		}
 	})
 }
 
@@ -105,9 +108,10 @@ func TestARunLongerThanTheIntervalNeverOverlapsAndCoversTicksByPolicy(t *testing
 		{100, 90 * time.Second, []time.Duration{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
 	} {
 		for _, names := range []string{"a", "abc"} {
+			again := len(names) > 1 && c.long > 2*time.Minute // also when they watch the run
 			synctest.Test(t, func(t *testing.T) {
 				m, b := storetest.NewMemory(), &book{}
-				fleet(t, m, b, c.long, minutely, names, missed(c.missed))
+				fleet(t, m, b, c.long, minutely, names, missed(c.missed), func(j *joblease.Job) { j.Again = again })
 				time.Sleep(20*time.Minute - time.Second)
 				require.Empty(t, b.overlapped())
 				var want []time.Duration
@@ -327,9 +331,9 @@ func TestAReplicaThatHeardNothingOfARunStillRunsItAgain(t *testing.T) {
 		m, b := storetest.NewMemory(), &book{}
 		replicas := fleet(t, m, b, 2*time.Minute, minutely, "ab", runAgain)
 		replicas[1].line.set(refused)
-		time.Sleep(90 * time.Second)
+		time.Sleep(100 * time.Second)
 		replicas[1].line.set(none)
-		time.Sleep(31 * time.Second) // 2:01, and b has seen that the lease is held
+		time.Sleep(21 * time.Second) // 2:01, and b has seen that the lease is held
 		replicas[0].kill()
 		time.Sleep(ttl + ttl/3)
 		require.Equal(t, []time.Duration{time.Minute, time.Minute}, b.ticks())
@@ -421,6 +425,21 @@ func TestASuspendDoesNotDelayTheTicksAfterIt(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		require.Equal(t, []time.Duration{time.Hour}, b.ticks())
 		require.Equal(t, time.Hour-suspend, b.all()[0].began, "on time")
+	})
+}
+
+func TestASlowAnswerDoesNotMakeTheNextTickLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		g := fleet(t, m, b, 0, minutely, "a")[0]
+		time.Sleep(30 * time.Second)
+		g.line.setDelay(2 * time.Second)
+		time.Sleep(time.Minute)
+		g.line.setDelay(0)
+		time.Sleep(time.Minute)
+		requireEach(t, time.Minute, time.Minute, 2*time.Minute, b.ticks())
+		require.Equal(t, time.Minute+2*time.Second, b.all()[0].began)
+		require.Equal(t, 2*time.Minute, b.all()[1].began)
 	})
 }
 

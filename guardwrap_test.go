@@ -73,6 +73,23 @@ func TestAWrappedJobRunsOnceATickWhateverTheClocksOfTheReplicasShow(t *testing.T
 	}
 }
 
+func TestATickIsNotRefusedForARunThatEndsBeforeItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		g, hourly := newGuardian(t, m, "a"), joblease.Interval(time.Hour, 0)
+		const ahead = 5 * time.Minute
+		g.ShiftWall(func() time.Duration { return ahead })
+		ctx, cancel := context.WithCancel(t.Context())
+		job, err := g.Wrap(ctx, "job", hourly, b.job("a", always(57*time.Minute)))
+		require.NoError(t, err)
+		wait := timer(ctx, hourly, ahead, job)
+		time.Sleep(6 * time.Hour)
+		cancel()
+		wait()
+		requireEach(t, time.Hour, time.Hour, 5*time.Hour, b.ticks()[:5])
+	})
+}
+
 func TestACallWithoutATickDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, b := storetest.NewMemory(), &book{}

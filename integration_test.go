@@ -31,19 +31,23 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if url := os.Getenv(replicaURL); url != "" {
-		if err := replicaMain(url); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, main := range map[string]func(url string) error{replicaURL: replicaMain, guardURL: guardMain} {
+		if url := os.Getenv(env); url != "" {
+			if err := main(url); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	pgtest.Main(m)
 }
 
 // report is a line on the standard output of a replica.
 type report struct {
-	What  string // start or stop of a term; job: a gated job ran; listens: it hears of releases
+	// start or stop of a term; job: a gated job ran; listens: it hears of releases;
+	// guards: its jobs run; refused: Done has
+	What  string
 	Token int64
 	At    time.Time // the wall clock, which all processes share
 }
@@ -51,25 +55,11 @@ type report struct {
 // replicaMain is a small service: a job every 5 ms on a timer of its own, which
 // runs on every replica and is gated.
 func replicaMain(url string) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer cancel()
-	go func() { // the end of the parent, however it comes, is the end of the replica
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	ttl, err := time.ParseDuration(os.Getenv(replicaTTL))
+	ctx, cancel, ttl, say, err := replicaBegin()
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
-	out := json.NewEncoder(os.Stdout)
-	say := func(what string, token int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := out.Encode(report{what, token, time.Now()}); err != nil {
-			os.Exit(4)
-		}
-	}
+	defer cancel()
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
@@ -126,12 +116,36 @@ func replicaMain(url string) error {
 	return err
 }
 
+// replicaBegin is what every kind of replica begins with: ctx ends at a SIGTERM,
+// and say writes a report.
+func replicaBegin() (ctx context.Context, cancel func(), ttl time.Duration, say func(what string, token int64), err error) {
+	ttl, err = time.ParseDuration(os.Getenv(replicaTTL))
+	if err != nil {
+		return nil, nil, 0, nil, err
+	}
+	go func() { // the end of the parent, however it comes, is the end of the replica
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	say = func(what string, token int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := out.Encode(report{what, token, time.Now()}); err != nil {
+			os.Exit(4)
+		}
+	}
+	ctx, cancel = signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	return ctx, cancel, ttl, say, nil
+}
+
 // process is a replica that runs.
 type process struct {
 	cmd     *exec.Cmd
 	stdin   io.Closer
 	starts  chan report   // of its terms
-	listens chan struct{} // closed when it hears of releases
+	listens chan struct{} // closed when it hears of releases, or guards its jobs
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -140,8 +154,14 @@ type process struct {
 
 func launch(t testing.TB, url string, ttl time.Duration) *process {
 	t.Helper()
+	return launchAs(t, replicaURL, url, ttl)
+}
+
+// launchAs starts the kind of replica that is told its database by that variable.
+func launchAs(t testing.TB, env, url string, ttl time.Duration) *process {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), replicaURL+"="+url, replicaTTL+"="+ttl.String())
+	cmd.Env = append(os.Environ(), env+"="+url, replicaTTL+"="+ttl.String())
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -163,7 +183,7 @@ func launch(t testing.TB, url string, ttl time.Duration) *process {
 			switch r.What {
 			case "start":
 				p.starts <- r
-			case "listens":
+			case "listens", "guards":
 				close(p.listens)
 			}
 		}

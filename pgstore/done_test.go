@@ -138,6 +138,22 @@ func TestDoneIsNoSignOfLife(t *testing.T) {
 	require.Equal(t, want, record(), "and nothing else")
 }
 
+func TestARunThatIsDoneStaysSoWhenItsClaimIsSentAgain(t *testing.T) {
+	s, db := migrated(t, pgstore.Options{})
+	c := tickClaim("a", again)
+	g, err := s.Acquire(bounded(t), c)
+	require.NoError(t, err)
+	tx := begin(t, db, pgx.TxOptions{})
+	require.NoError(t, s.Done(bounded(t), tx, g))
+	require.NoError(t, tx.Commit(bounded(t)))
+	g, err = s.Acquire(bounded(t), c)
+	require.NoError(t, err)
+	require.Equal(t, tick, g.Tick)
+	require.NoError(t, s.Renew(bounded(t), g))
+	require.NoError(t, s.Release(bounded(t), g))
+	require.True(t, refused(t, s, again).Done)
+}
+
 func TestDoneAfterTheLeaseHasGoneIsLost(t *testing.T) {
 	eachIsolation(t, func(t *testing.T, opts pgx.TxOptions) {
 		s, db := migrated(t, pgstore.Options{})

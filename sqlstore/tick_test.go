@@ -49,8 +49,8 @@ func TestLosingATickWritesNoByteAndWaitsForNoWriter(t *testing.T) {
 	before := look()
 	sent := time.Now()
 	for range 100 {
-		refused(t, s, joblease.Tick{At: tick})
-		refused(t, s, joblease.Tick{At: time.Now().Add(time.Hour)})
+		require.True(t, refused(t, s, joblease.Tick{At: tick}).Due())
+		require.False(t, refused(t, s, joblease.Tick{At: time.Now().Add(time.Hour)}).Due())
 		c := claim("no row", long)
 		c.Tick.At = time.Now().Add(time.Hour)
 		_, err := s.Acquire(within(t, 10*time.Second), c)
@@ -58,6 +58,40 @@ func TestLosingATickWritesNoByteAndWaitsForNoWriter(t *testing.T) {
 	}
 	require.Less(t, time.Since(sent), 10*time.Second)
 	require.Equal(t, before, look())
+}
+
+// A look goes first, so only a rival that comes in between leaves the decision to
+// the statement that takes.
+func TestTheStatementThatTakesDecidesAboutTheTickByItself(t *testing.T) {
+	s := newStore(t, open(t, newFile(t), wal))
+	future := time.Now().Add(time.Hour)
+	refuses := func(tick joblease.Tick) {
+		t.Helper()
+		before, err := s.List(t.Context())
+		require.NoError(t, err)
+		_, err = sqlstore.Take(t.Context(), s, tickClaim(long, tick))
+		require.ErrorIs(t, err, sql.ErrNoRows)
+		after, err := s.List(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, len(before), len(after))
+	}
+	refuses(joblease.Tick{At: future})
+	g, err := sqlstore.Take(t.Context(), s, tickClaim(long, joblease.Tick{At: tick}))
+	require.NoError(t, err)
+	refuses(again)
+	require.NoError(t, s.Release(t.Context(), g))
+	for _, late := range []time.Duration{0, time.Microsecond, time.Hour} {
+		refuses(joblease.Tick{At: tick.Add(-late)})
+	}
+	refuses(joblease.Tick{At: future})
+	refuses(joblease.Tick{At: future, Again: true})
+	g, err = sqlstore.Take(t.Context(), s, tickClaim(long, again))
+	require.NoError(t, err)
+	g.Finished = true
+	require.NoError(t, s.Release(t.Context(), g))
+	refuses(again)
+	_, err = sqlstore.Take(t.Context(), s, tickClaim(long, joblease.Tick{At: tick.Add(time.Microsecond)}))
+	require.NoError(t, err)
 }
 
 // newTicked is newFenced for a tick. The lease has expired.
@@ -140,10 +174,30 @@ func TestNobodyTakesOverBetweenDoneAndTheEndOfItsTransaction(t *testing.T) {
 				_, err := f.rival.Acquire(within(t, 100*time.Millisecond), c)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := f.rival.Acquire(context.Background(), tickClaim(long, again))
+				waiting <- err
+			}()
 			require.NoError(t, tx.Commit())
+			require.ErrorAs(t, <-waiting, new(*joblease.TickError))
 			require.True(t, refused(t, f.rival, again).Done)
 		})
 	}
+}
+
+func TestARunThatIsDoneStaysSoWhenItsClaimIsSentAgain(t *testing.T) {
+	db := open(t, newFile(t), wal)
+	s := newStore(t, db)
+	c := tickClaim(long, again)
+	g := mustAcquire(t, s, c)
+	tx := begin(t, db)
+	require.NoError(t, s.Done(t.Context(), tx, g))
+	require.NoError(t, tx.Commit())
+	require.Equal(t, tick, mustAcquire(t, s, c).Tick)
+	require.NoError(t, s.Renew(t.Context(), g))
+	require.NoError(t, s.Release(t.Context(), g))
+	require.True(t, refused(t, s, again).Done)
 }
 
 func TestDoneIsLostOnceTheLeaseOrTheTickIsAnother(t *testing.T) {

@@ -114,7 +114,8 @@ func (e *env) fresh(g joblease.Grant, c joblease.Claim) joblease.Record {
 	if !r.AcquiredAt.Equal(g.AcquiredAt) || !r.ExpiresAt.Equal(g.ExpiresAt) {
 		e.Fatalf("the row is %s\nthe grant says acquired %v, expires %v", columns(r), g.AcquiredAt, g.ExpiresAt)
 	}
-	if !near(r.RenewedAt.Sub(r.AcquiredAt), 0, slack) {
+	// A store may have to extend a short lease before it can answer that it has it.
+	if c.TTL >= time.Second && !near(r.RenewedAt.Sub(r.AcquiredAt), 0, slack) {
 		e.Fatalf("a lease that was never renewed was acquired at %v and renewed at %v", r.AcquiredAt, r.RenewedAt)
 	}
 	e.lasts(r, c.TTL)

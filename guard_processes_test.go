@@ -1,0 +1,387 @@
+package joblease_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/joblease/joblease"
+	"github.com/joblease/joblease/internal/pgtest"
+	"github.com/joblease/joblease/pgstore"
+	"github.com/stretchr/testify/require"
+)
+
+// Replicas that guard their jobs, as processes of their own: see integration_test.go.
+
+const guardURL = "JOBLEASE_TEST_GUARD_URL"
+
+// The jobs of a replica. Those of the first kind have to run each of their ticks,
+// whatever happens; those of the second drop what comes at a bad time.
+const (
+	everyTick, everyTickInterval = "every tick/", 100 * time.Millisecond
+	mayDrop, mayDropInterval     = "may drop/", 500 * time.Millisecond
+	jobsOfEach                   = 16
+)
+
+// guardMain is a service with many jobs, which writes down each run: its begin at
+// once, its end in the transaction that Done is part of.
+func guardMain(url string) error {
+	ctx, cancel, ttl, say, err := replicaBegin()
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	store, err := pgstore.New(pool, pgstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	work := func(ctx context.Context) error {
+		g, _ := joblease.GrantFrom(ctx)
+		// It does not look at the context, so that what stops the run of a replica
+		// that was frozen is Done.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		if _, err := pool.Exec(ctx, `INSERT INTO run (job, token, tick, pid) VALUES ($1, $2, $3, $4)`,
+			g.Name, g.Token, g.Tick, os.Getpid()); err != nil {
+			return err
+		}
+		time.Sleep(rand.N(20 * time.Millisecond))
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `UPDATE run SET ended = clock_timestamp() WHERE job = $1 AND token = $2`,
+				g.Name, g.Token); err != nil {
+				return err
+			}
+			return store.Done(ctx, tx, g)
+		})
+		if errors.Is(err, joblease.ErrLost) {
+			say("refused", g.Token)
+		}
+		return err
+	}
+	cfg := quiet("")
+	cfg.TTL = ttl
+	guard, err := joblease.NewGuard(store, cfg)
+	if err != nil {
+		return err
+	}
+	var jobs []joblease.Job
+	for i := range jobsOfEach {
+		n := strconv.Itoa(i)
+		jobs = append(jobs, joblease.Job{
+			Name: everyTick + n, Run: work, Missed: joblease.MaxMissed, Again: true,
+			Schedule: joblease.Interval(everyTickInterval, time.Duration(i)*everyTickInterval/jobsOfEach),
+		}, joblease.Job{
+			Name: mayDrop + n, Run: work,
+			Schedule: joblease.Interval(mayDropInterval, time.Duration(i)*mayDropInterval/jobsOfEach),
+		})
+	}
+	say("guards", 0)
+	return guard.Run(ctx, jobs...)
+}
+
+// jobRun is a row that a run has written.
+type jobRun struct {
+	Job   string
+	Token int64 // of its claim
+	Tick  time.Time
+	Pid   int
+	Began time.Time
+	Ended *time.Time // nil if it was cut short
+}
+
+// blow is a signal that a replica got.
+type blow struct {
+	pid int
+	at  time.Time
+}
+
+// Many ticks under signals in the middle of everything. The number of ticks is
+// JOBLEASE_TICKS, and 2000 by default.
+func TestEachTickRunsOnOneOfTheReplicas(t *testing.T) {
+	goal := 2000
+	if s := os.Getenv("JOBLEASE_TICKS"); s != "" {
+		n, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		goal = n
+	}
+	const ttl = time.Second
+	db, _ := cluster(t)
+	db.Exec(t, `CREATE TABLE run (job text NOT NULL, token bigint NOT NULL, tick timestamptz NOT NULL, pid int NOT NULL,
+		began timestamptz NOT NULL DEFAULT clock_timestamp(), ended timestamptz)`)
+	db.Exec(t, `CREATE INDEX ON run (job, token)`)
+	began := time.Now()
+	f := &guards{t: t, url: db.URL, ttl: ttl}
+	for range 4 {
+		f.join()
+	}
+	runs := func() int { return pgtest.Scan[int](t, db, `SELECT count(*) FROM run`) }
+	for down := false; ; {
+		n := runs()
+		if n >= goal {
+			break
+		}
+		if !down && n >= goal/2 {
+			f.allDown()
+			down = true
+			continue
+		}
+		time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond)) // when exactly is left to chance
+		f.strike()
+	}
+	account := func() ticksAccount {
+		rows, err := db.Pool(t).Query(t.Context(), `SELECT job, token, tick, pid, began, ended FROM run`)
+		require.NoError(t, err)
+		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[jobRun])
+		require.NoError(t, err)
+		return f.account(all)
+	}
+	require.Eventually(t, func() bool { return account().unfinished == 0 }, time.Minute, 200*time.Millisecond,
+		"what was interrupted is run again")
+	for _, p := range f.up {
+		p.signal(t, syscall.SIGTERM)
+	}
+	for _, p := range f.up {
+		<-p.done
+		require.True(t, p.cmd.ProcessState.Success())
+	}
+	a, refused := account(), 0
+	for _, p := range f.all {
+		for _, r := range p.history() {
+			if r.What == "refused" {
+				refused++
+			}
+		}
+	}
+	t.Logf("%d ticks in %.0f s, %d replicas at a time; %d killed, %d stopped, %d frozen; "+
+		"%d runs cut short or refused (%d by Done), %d claims not begun; %d ticks run again",
+		a.ticks, time.Since(began).Seconds(), len(f.up), f.killed, f.stopped, f.frozen, a.cut, refused, a.notBegun, a.again)
+	t.Logf("run twice: %d; overlapped: %d; missed by the jobs that run each tick: %d; "+
+		"dropped by the others: %d, without a reason: %d",
+		len(a.doubled), len(a.overlapped), len(a.missed), a.dropped, len(a.unexplained))
+	require.Empty(t, a.doubled, "ticks whose effects are there twice, or that were begun again without need")
+	require.Empty(t, a.overlapped, "runs that began while another of the job, not cut short, still went on")
+	require.Empty(t, a.missed, "ticks that nobody has run, of the jobs that run each")
+	require.Empty(t, a.unexplained, "ticks dropped for no reason")
+	require.Zero(t, a.unfinished)
+	require.GreaterOrEqual(t, a.ticks, goal*9/10) // the rest are runs again
+}
+
+// guards are the replicas of one test, and what was done to them.
+type guards struct {
+	t       testing.TB
+	url     string
+	ttl     time.Duration
+	up, all []*process
+
+	blows                   []blow
+	killed, stopped, frozen int
+	down                    [2]time.Time // nobody was up
+}
+
+func (f *guards) join() {
+	p := launchAs(f.t, guardURL, f.url, f.ttl)
+	f.up, f.all = append(f.up, p), append(f.all, p)
+}
+
+// hit sends a signal to one that is up.
+func (f *guards) hit(p *process, s syscall.Signal) {
+	f.blows = append(f.blows, blow{p.cmd.Process.Pid, time.Now()})
+	p.signal(f.t, s)
+}
+
+// leave ends one with a signal and waits until it is gone.
+func (f *guards) leave(i int, s syscall.Signal) {
+	p := f.up[i]
+	f.up = slices.Delete(f.up, i, i+1)
+	f.hit(p, s)
+	<-p.done
+	if s == syscall.SIGKILL {
+		f.killed++
+		return
+	}
+	require.True(f.t, p.cmd.ProcessState.Success())
+	f.stopped++
+}
+
+// strike does something bad to one of the replicas.
+func (f *guards) strike() {
+	i := rand.IntN(len(f.up))
+	switch p := f.up[i]; rand.IntN(5) {
+	case 0, 1:
+		f.leave(i, syscall.SIGKILL)
+		f.join()
+	case 2, 3:
+		f.leave(i, syscall.SIGTERM)
+		f.join()
+	case 4: // and another dies meanwhile
+		f.hit(p, syscall.SIGSTOP)
+		time.Sleep(f.ttl/2 + rand.N(f.ttl))
+		f.leave((i+1)%len(f.up), syscall.SIGKILL)
+		f.join()
+		p.signal(f.t, syscall.SIGCONT)
+		f.frozen++
+	}
+}
+
+func (f *guards) allDown() {
+	n := len(f.up)
+	f.down[0] = time.Now()
+	for range n {
+		f.leave(0, syscall.SIGKILL)
+	}
+	time.Sleep(f.ttl)
+	for range n {
+		f.join()
+	}
+	<-f.up[0].listens
+	f.down[1] = time.Now()
+}
+
+// ticksAccount is what became of the ticks.
+type ticksAccount struct {
+	ticks, cut, again, notBegun, dropped, unfinished int
+
+	doubled, overlapped, missed, unexplained []string
+}
+
+func (f *guards) account(all []jobRun) (a ticksAccount) {
+	slices.SortFunc(all, func(x, y jobRun) int {
+		return cmp.Or(strings.Compare(x.Job, y.Job), cmp.Compare(x.Token, y.Token))
+	})
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(r jobRun) bool { return r.Job != all[0].Job })
+		if n < 0 {
+			n = len(all)
+		}
+		f.accountJob(&a, all[:n])
+		all = all[n:]
+	}
+	return a
+}
+
+// accountJob takes the runs of one job, in the order of their claims.
+func (f *guards) accountJob(a *ticksAccount, runs []jobRun) {
+	each, interval := strings.HasPrefix(runs[0].Job, everyTick), mayDropInterval
+	if each {
+		interval = everyTickInterval
+	}
+	for i, r := range runs {
+		text := fmt.Sprintf("%s at %s, token %d", r.Job, r.Tick.Format("05.000000"), r.Token)
+		if r.Ended == nil {
+			a.cut++
+		}
+		if i == 0 {
+			a.ticks++
+			continue
+		}
+		b := runs[i-1]
+		a.notBegun += int(r.Token - b.Token - 1)
+		switch {
+		case r.Token == b.Token, r.Tick.Before(b.Tick), r.Tick.Equal(b.Tick) && (b.Ended != nil || !each):
+			a.doubled = append(a.doubled, text)
+		case r.Tick.Equal(b.Tick):
+			a.again++
+			continue
+		default:
+			a.ticks++
+			if each && b.Ended == nil {
+				a.missed = append(a.missed, fmt.Sprintf("%s at %s, never finished", b.Job, b.Tick.Format("05.000000")))
+			}
+		}
+		if b.Ended != nil && b.Ended.After(r.Began) {
+			a.overlapped = append(a.overlapped, text)
+		}
+		for m := b.Tick.Add(interval); m.Before(r.Tick); m = m.Add(interval) {
+			text := fmt.Sprintf("%s at %s", r.Job, m.Format("05.000000"))
+			switch {
+			case each:
+				a.missed = append(a.missed, text)
+			case f.mayBeDropped(m, b, r):
+				a.dropped++
+			default:
+				a.unexplained = append(a.unexplained, text)
+			}
+		}
+	}
+	if last := runs[len(runs)-1]; each && last.Ended == nil {
+		a.unfinished++
+	}
+}
+
+// mayBeDropped reports whether there was a reason for not running tick, which came
+// between the runs before and after.
+func (f *guards) mayBeDropped(tick time.Time, before, after jobRun) bool {
+	const slack = mayDropInterval / 2 // for the release, and for clocks that are read one after the other
+	if before.Ended == nil || before.Ended.Add(slack).After(tick) || after.Token > before.Token+1 {
+		return true // cut short, or under way, or claimed by one that died before it began
+	}
+	if f.down[0].Add(-slack).Before(tick) && tick.Before(f.down[1].Add(slack)) {
+		return true
+	}
+	// Its replica was hit between the end of the run and the release.
+	return slices.ContainsFunc(f.blows, func(b blow) bool {
+		return b.pid == before.Pid && b.at.After(before.Began) && b.at.Before(before.Ended.Add(slack))
+	})
+}
+
+// statements counts what a pool sends.
+type statements struct{ n atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.n.Add(1)
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestATickThatIsWonCostsTwoStatementsAndOneThatIsLostCostsOne(t *testing.T) {
+	const ticks = 100
+	db, row := cluster(t)
+	candidate := func() (*joblease.Guard, *statements) {
+		cfg, sent := db.Config(t), &statements{}
+		cfg.ConnConfig.Tracer = sent
+		store, err := pgstore.New(pgtest.NewPool(t, cfg), pgstore.Options{})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		g, err := joblease.NewGuard(store, quiet(""))
+		require.NoError(t, err)
+		return g, sent
+	}
+	winner, won := candidate()
+	loser, lost := candidate()
+	nothing := func(context.Context) error { return nil }
+	first := time.Now().Add(-time.Hour)
+	var written joblease.Record
+	for i := range ticks {
+		tick := first.Add(time.Duration(i) * time.Second)
+		ran, err := winner.Once(t.Context(), "job", tick, nothing)
+		require.NoError(t, err)
+		require.True(t, ran)
+		written = row()
+		ran, err = loser.Once(t.Context(), "job", tick, nothing)
+		require.NoError(t, err)
+		require.False(t, ran)
+		require.Equal(t, written.Version, row().Version)
+	}
+	require.EqualValues(t, 2*ticks, won.n.Load())
+	require.EqualValues(t, ticks, lost.n.Load())
+	require.EqualValues(t, 2*ticks, written.Version, "and each of the two is one write")
+}
