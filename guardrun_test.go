@@ -330,6 +330,7 @@ func TestAReplicaThatHeardNothingOfARunStillRunsItAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, b := storetest.NewMemory(), &book{}
 		replicas := fleet(t, m, b, 2*time.Minute, minutely, "ab", runAgain)
+		synctest.Wait()
 		replicas[1].line.set(refused)
 		time.Sleep(100 * time.Second)
 		replicas[1].line.set(none)
@@ -425,6 +426,18 @@ func TestASuspendDoesNotDelayTheTicksAfterIt(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		require.Equal(t, []time.Duration{time.Hour}, b.ticks())
 		require.Equal(t, time.Hour-suspend, b.all()[0].began, "on time")
+	})
+}
+
+func TestInstantsFinerThanADatabaseKeepsAreTicksToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		fine := scheduleFunc(func(t time.Time) time.Time { // 300 ns past each second
+			return t.Add(-300).Truncate(time.Second).Add(time.Second + 300)
+		})
+		fleet(t, m, b, 0, fine, "abc")
+		time.Sleep(10*time.Second + time.Millisecond)
+		requireEach(t, time.Second, time.Microsecond, 10*time.Second+time.Microsecond, b.ticks())
 	})
 }
 
