@@ -16,18 +16,14 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/joblease/joblease/examples/internal/database"
+	"github.com/joblease/joblease/examples/internal/fleet"
 )
 
 const (
@@ -61,10 +57,8 @@ func main() {
 	flag.StringVar(&o.lease, "lease", "", "name of the lease")
 	flag.Parse()
 
-	// SIGHUP: the terminal was closed. SIGPIPE: whoever read the output has gone.
-	// There is something to clean up then, too.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	context.AfterFunc(ctx, stop) // a second ctrl-C ends the program at once
+	ctx, stop := fleet.Signals()
+	defer stop()
 	if err := quickstart(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
@@ -79,32 +73,15 @@ func quickstart(ctx context.Context, o options) (err error) {
 		}
 		return nil
 	}
-	// A table of its own, which can be dropped afterwards, and which another
-	// quickstart on the same database does not share.
-	o.table = "joblease_quickstart_" + rand.Text()[:8]
-	var where string
-	if o.database == "" {
-		dir, err := os.MkdirTemp("", "joblease-quickstart-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir) //nolint:errcheck // it is in the folder that the system clears
-		o.database, where = filepath.Join(dir, "app.db"), "a SQLite file"
-	} else if cfg, err := pgx.ParseConfig(o.database); err != nil {
-		return err // which says what is wrong with the URL, without the password
-	} else {
-		where = "PostgreSQL at " + cfg.Host
-		defer func() { err = errors.Join(err, dropTable(o)) }()
-	}
-	// A database that cannot be reached is told once, not by each replica.
-	_, done, err := database.Open(ctx, o.database, o.table)
+	place, err := database.NewScratch(ctx, o.database, "quickstart")
 	if err != nil {
 		return err
 	}
-	done()
+	defer func() { err = errors.Join(err, place.Remove()) }()
+	o.database, o.table = place.URL, place.Table
 
 	s := newShow(o)
-	s.title(where)
+	s.title(place.Name)
 	sum, err := s.play(ctx)
 	if ctx.Err() != nil {
 		return errors.New("interrupted; the replicas have been stopped")
@@ -119,17 +96,4 @@ func quickstart(ctx context.Context, o options) (err error) {
 		return errors.New("not all went as promised")
 	}
 	return nil
-}
-
-// dropTable removes what was made in a database that is not the program's own.
-func dropTable(o options) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, o.database)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing hangs on it
-	_, err = conn.Exec(ctx, "DROP TABLE IF EXISTS "+pgx.Identifier{o.table}.Sanitize())
-	return err
 }

@@ -3,15 +3,27 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/joblease/joblease"
 	"github.com/joblease/joblease/examples/internal/database"
+	"github.com/joblease/joblease/examples/internal/fleet"
 )
+
+// news is what one replica has reported.
+type news struct {
+	replica int // from 0
+	report
+}
+
+// read gets the next news of a replica.
+func read(replica int, in *json.Decoder) (news, error) {
+	n := news{replica: replica}
+	err := in.Decode(&n.report)
+	return n, err
+}
 
 // kind says what a replica reports.
 type kind string
@@ -43,19 +55,12 @@ type replica struct {
 	ttl                    time.Duration
 	verbose                bool
 
-	mu  sync.Mutex
-	out *json.Encoder
+	news *fleet.Reporter
 }
 
 // run serves until ctx ends, or until the process that started this one is gone.
 func (r *replica) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { // ends with the process
-		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // the end is all that matters
-		cancel()
-	}()
-	r.out = json.NewEncoder(os.Stdout)
+	ctx, r.news = fleet.Join(ctx)
 	level := slog.LevelWarn
 	if r.verbose {
 		level = slog.LevelInfo
@@ -75,9 +80,9 @@ func (r *replica) run(ctx context.Context) error {
 
 // job is the work of the service.
 func (r *replica) job(_ context.Context, due time.Time) {
-	r.report(report{Kind: begins, At: time.Now(), Due: due})
+	r.news.Report(report{Kind: begins, At: time.Now(), Due: due})
 	time.Sleep(runTime)
-	r.report(report{Kind: ends, At: time.Now(), Due: due})
+	r.news.Report(report{Kind: ends, At: time.Now(), Due: due})
 }
 
 func (r *replica) observe(e joblease.Event) {
@@ -86,13 +91,6 @@ func (r *replica) observe(e joblease.Event) {
 		joblease.EventReleased: released,
 		joblease.EventLost:     lost,
 	}[e.Kind]; ok {
-		r.report(report{Kind: k, At: e.Time})
+		r.news.Report(report{Kind: k, At: e.Time})
 	}
-}
-
-// report tells the parent. If that is gone there is nobody to tell, and run ends.
-func (r *replica) report(p report) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.out.Encode(p) //nolint:errcheck // see above
 }
