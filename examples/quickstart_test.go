@@ -29,8 +29,7 @@ func TestQuickstart(t *testing.T) {
 		p := start(t, nil, program, "-database", db.URL)
 		require.Zero(t, p.exit(t))
 		checkSummary(t, p)
-		require.Zero(t, pgtest.Scan[int](t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"),
-			"a table is left behind")
+		requireNoTables(t, db)
 	})
 
 	t.Run("fails when ticks run twice", func(t *testing.T) {
@@ -98,4 +97,10 @@ func requireEmpty(t *testing.T, dir string) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+func requireNoTables(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	require.Zero(t, pgtest.Scan[int](t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"),
+		"a table is left behind")
 }

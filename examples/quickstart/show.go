@@ -31,7 +31,7 @@ func (s *show) title(where string) {
 	}
 	fmt.Printf("%d replicas of a service, a cron job due every second, %s, in %s\n\n",
 		replicas, s.Paint(held, board.Bold), where)
-	s.Head(replicas, column)
+	s.Head("tick", replicas, column)
 }
 
 // row shows one thing that happened to a replica.

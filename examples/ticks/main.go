@@ -65,7 +65,7 @@ func ticks(ctx context.Context, o options) (err error) {
 	defer func() { err = errors.Join(err, place.Remove()) }()
 	s := &show{Board: board.New(), account: account{killed: map[int]bool{}}}
 	fmt.Printf("%d replicas, each with a cron; sweep is due every second, bill every other one; in %s\n\n", replicas, place.Name)
-	s.Head(replicas, column)
+	s.Head("tick", replicas, column)
 	err = s.play(ctx, options{place.URL, place.Table})
 	if ctx.Err() != nil {
 		return errors.New("interrupted; the replicas have been stopped")

@@ -44,10 +44,11 @@ func (b *Board) Paint(text, colour string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Head shows the heads of the columns, each so wide.
-func (b *Board) Head(replicas, width int) {
+// Head shows the heads of the columns: the time, that of due, and the replicas,
+// each so wide.
+func (b *Board) Head(due string, replicas, width int) {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%8s  %-8s  ", "time", "tick")
+	fmt.Fprintf(&s, "%8s  %-8s  ", "time", due)
 	for i := range replicas {
 		fmt.Fprintf(&s, "%-*s", width, fmt.Sprintf("replica %d", i+1))
 	}

@@ -52,13 +52,19 @@ func openPostgres(ctx context.Context, where, table string) (joblease.Store, fun
 	return store, done, nil
 }
 
-func openSQLite(ctx context.Context, path, table string) (joblease.Store, func(), error) {
+// File opens a SQLite file in the way that leases, and an application beside them,
+// need it.
+func File(path string) (*sql.DB, error) {
 	// WAL, so that the application's readers do not hold up renewals. A file is
 	// switched to it once, and that wants the file for itself: whoever comes at
 	// the same moment waits instead of failing.
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path,
 		RawQuery: "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"}
-	db, err := sql.Open("sqlite", dsn.String())
+	return sql.Open("sqlite", dsn.String())
+}
+
+func openSQLite(ctx context.Context, path, table string) (joblease.Store, func(), error) {
+	db, err := File(path)
 	if err != nil {
 		return nil, nil, err
 	}

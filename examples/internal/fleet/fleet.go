@@ -97,11 +97,8 @@ func (f *Fleet[N]) Kill(i int) error {
 	return f.processes[i].cmd.Process.Kill()
 }
 
-// Signal sends a signal to replica i.
-func (f *Fleet[N]) Signal(i int, s os.Signal) error { return f.processes[i].cmd.Process.Signal(s) }
-
 // Stop tells replica i to stop, as an orchestrator does before a deployment.
-func (f *Fleet[N]) Stop(i int) error { return f.Signal(i, syscall.SIGTERM) }
+func (f *Fleet[N]) Stop(i int) error { return f.processes[i].cmd.Process.Signal(syscall.SIGTERM) }
 
 // StopAll tells those that are left to stop.
 func (f *Fleet[N]) StopAll() error {
