@@ -34,7 +34,7 @@ type env struct {
 }
 
 func newEnv(tb testing.TB, b Backend) *env {
-	return &env{TB: tb, b: b, s: b.Open(), patience: 20 * time.Second, promptly: 3 * time.Second}
+	return &env{TB: tb, b: b, s: b.Open(), patience: time.Minute, promptly: 3 * time.Second}
 }
 
 // needs skips the check if the backend does not offer the hook.
