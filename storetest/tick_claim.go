@@ -92,8 +92,8 @@ var tickChecks = []check{
 			for _, free := range []joblease.Tick{at(t.Add(time.Minute)), again(t.Add(time.Minute)), again(t)} {
 				c := tickClaim("job", free)
 				c.Takeover = takeover
-				before := e.list()
-				e.tells(e.held(c), e.record("job"), e.record("job"))
+				before, r := e.list(), e.record("job")
+				e.tells(e.held(c), r, e.record("job"))
 				e.unchanged(before, "a refused acquire")
 			}
 		}
