@@ -107,6 +107,9 @@ func (f *guards) mayBeDropped(tick time.Time, before, after jobRun) bool {
 	if before.Ended == nil || before.Ended.Add(slack).After(tick) || after.Token > before.Token+1 {
 		return true // cut short, or under way, or claimed by one that died before it began
 	}
+	if f.last[released(before.Job, before.Token)].After(tick) {
+		return true // its lease was still held
+	}
 	if f.down[0].Add(-slack).Before(tick) && tick.Before(f.down[1].Add(slack)) {
 		return true
 	}

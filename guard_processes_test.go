@@ -78,7 +78,10 @@ func guardMain(url string) error {
 	cfg := quiet("")
 	cfg.TTL = ttl
 	cfg.Observe = func(e joblease.Event) {
-		if e.Kind == joblease.EventTickMissed && !errors.Is(e.Err, joblease.ErrHeld) {
+		switch {
+		case e.Kind == joblease.EventReleased:
+			say(released(e.Lease, e.Token), e.Token)
+		case e.Kind == joblease.EventTickMissed && !errors.Is(e.Err, joblease.ErrHeld):
 			say(unanswered(e.Lease, e.Tick), 0)
 		}
 	}
@@ -105,6 +108,12 @@ func guardMain(url string) error {
 // answer, as on a machine that is too busy.
 func unanswered(job string, tick time.Time) string {
 	return fmt.Sprintf("unanswered: %s at %s", job, tick.UTC().Format(time.RFC3339Nano))
+}
+
+// released is the report that the lease of a run is free: until then the job is
+// not run anywhere.
+func released(job string, token int64) string {
+	return fmt.Sprintf("released: %s, token %d", job, token)
 }
 
 // Many ticks under signals in the middle of everything. The number of ticks is
@@ -185,14 +194,16 @@ type guards struct {
 	killed, stopped, frozen int
 	down                    [2]time.Time // nobody was up
 
-	said map[string]int // how often the replicas have said that
+	said map[string]int       // how often the replicas have said that
+	last map[string]time.Time // and when
 }
 
 func (f *guards) listen() {
-	f.said = map[string]int{}
+	f.said, f.last = map[string]int{}, map[string]time.Time{}
 	for _, p := range f.all {
 		for _, r := range p.history() {
 			f.said[r.What]++
+			f.last[r.What] = r.At
 		}
 	}
 }
