@@ -167,6 +167,26 @@ func TestANewJobHasMissedNothing(t *testing.T) {
 	})
 }
 
+// A new job has missed nothing, but once a replica has run it, the ticks after that
+// are the others' too, also of those that came in between.
+func TestTheTicksAfterTheFirstOneAreMissedThoughTheJobWasNewWhenTheReplicaCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := storetest.NewMemory(), &book{}
+		a := fleet(t, m, b, 30*time.Second, minutely, "a", missed(100))[0]
+		synctest.Wait()
+		a.line.set(refused)
+		time.Sleep(2*time.Minute + 10*time.Second)
+		fleet(t, m, b, 0, minutely, "b", missed(100))
+		synctest.Wait()
+		a.line.set(none)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []time.Duration{time.Minute}, b.ticks())
+		a.kill()
+		time.Sleep(2*time.Minute - 10*time.Second)
+		requireEach(t, time.Minute, time.Minute, 4*time.Minute, b.ticks())
+	})
+}
+
 func TestAnInterruptedRunIsDroppedOrRunAgainByPolicy(t *testing.T) {
 	for name, end := range map[string]func(*guardian){ // within the run
 		"killed":    (*guardian).kill,

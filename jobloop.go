@@ -15,6 +15,9 @@ type jobLoop struct {
 
 	// settled: the ticks up to here are not to be claimed any more.
 	settled time.Time
+	// unborn: no tick had been claimed yet, by anybody, when the row was last read,
+	// and those that are missed are counted from the first one.
+	unborn bool
 	// interrupted is a tick that was claimed and has not been seen to finish,
 	// under a job that is to run it again if it never does. Zero if there is none.
 	interrupted time.Time
@@ -85,11 +88,19 @@ func (j *jobLoop) begin(ctx context.Context) {
 			pause(ctx, j.lease.pause(err, false), nil)
 			continue
 		}
-		j.settled = row.Clock
-		if j.job.Missed > 0 && !row.Last.IsZero() && row.Last.Before(row.Clock) {
+		j.settled, j.unborn = row.Clock, j.job.Missed > 0
+		j.born(row)
+		return
+	}
+}
+
+// born sets out from the last tick that was claimed, if there is one.
+func (j *jobLoop) born(row *TickError) {
+	if j.unborn && !row.Last.IsZero() {
+		j.unborn = false
+		if row.Last.Before(row.Clock) {
 			j.settled = row.Last
 		}
-		return
 	}
 }
 
@@ -129,6 +140,17 @@ func (j *jobLoop) next(ctx context.Context) (Tick, bool) {
 		case due.After(now):
 			pause(ctx, min(due.Sub(now), slice), nil)
 		default:
+			if j.unborn {
+				// Another replica may have claimed the first one, late, and died.
+				row, err := j.look(ctx)
+				if err != nil {
+					pause(ctx, j.lease.pause(err, false), nil)
+					continue
+				}
+				if j.born(row); !j.unborn {
+					continue
+				}
+			}
 			if tick, ok := j.pick(now); ok {
 				return Tick{At: tick}, true
 			}
@@ -163,6 +185,7 @@ func (j *jobLoop) settle(ctx context.Context, tick Tick, run tickRun) {
 	switch {
 	case run.granted:
 		j.settledUpTo(tick.At)
+		j.unborn = false
 		j.interrupted = time.Time{}
 		if j.job.Again && run.cut && run.end.err != nil {
 			j.interrupted = tick.At // and another replica's to run again, or this one's
@@ -175,6 +198,7 @@ func (j *jobLoop) settle(ctx context.Context, tick Tick, run tickRun) {
 			return // now it is known when it comes
 		}
 		j.settledUpTo(refusal.Last)
+		j.unborn = false
 		switch {
 		case j.job.Again && !refusal.Done:
 			j.interrupted = refusal.Last
@@ -231,51 +255,4 @@ func (j *jobLoop) wait(ctx context.Context, tick Tick, err error) {
 		}
 	}
 	pause(ctx, d, j.watch.Wake)
-}
-
-func (l *Lease) clockKnown() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.clock.shown.IsZero()
-}
-
-// databaseNow is what the database's clock shows, as far as that can be known, and
-// whether it is time to look again.
-func (l *Lease) databaseNow() (now time.Time, stale bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	local := l.now()
-	return l.clock.now(local), local.mono.Sub(l.clock.at.mono) >= lookEvery || local.ranAhead(l.clock.at) > l.cfg.Margin
-}
-
-// farFuture is a tick that never comes.
-var farFuture = Tick{At: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
-
-// peek asks for a tick that never comes. The refusal tells the last tick and the
-// database's clock, and nothing is written.
-func (l *Lease) peek(ctx context.Context) (*TickError, error) {
-	if err := l.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer l.unlock()
-	sent := l.now()
-	err := l.call(ctx, func(ctx context.Context) error {
-		_, err := l.store.Acquire(ctx, Claim{
-			Name: l.name, ID: NewClaimID(), Holder: l.cfg.Holder, TTL: l.cfg.TTL, Tick: farFuture,
-		})
-		return err
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var row *TickError
-	switch {
-	case errors.As(err, &row):
-		l.answered()
-		l.clock.saw(row.Clock, sent, l.now())
-		return row, nil
-	case err == nil:
-		err = errors.New("joblease: the store granted a tick of the year 9999")
-	}
-	l.failed(ctx, err)
-	return nil, err
 }
