@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -58,6 +59,9 @@ type Config struct {
 const (
 	defaultTTL         = 15 * time.Second
 	defaultStopTimeout = 30 * time.Second
+	// minDuration is less than anything that makes sense, and more than a number
+	// whose unit was forgotten.
+	minDuration = time.Millisecond
 )
 
 // resolve fills in the defaults and checks the result.
@@ -81,8 +85,9 @@ func (c Config) resolve() (Config, error) {
 		if *d.value == 0 {
 			*d.value = d.def
 		}
-		if *d.value < 0 {
-			return c, &ConfigError{d.field, *d.value, "must be positive, or zero for the default"}
+		if *d.value < minDuration {
+			return c, &ConfigError{d.field, *d.value, fmt.Sprintf(
+				"must be positive and at least %v, or zero for the default; a number without a unit is nanoseconds", minDuration)}
 		}
 	}
 	// Each term is checked by itself first, so that their sum cannot overflow.
@@ -124,6 +129,13 @@ func checkText(field, s string) error {
 		return &ConfigError{field, fmt.Sprintf("%q", s), "must be UTF-8 without a zero byte"}
 	}
 	return nil
+}
+
+// isNil reports whether v is nil, or an interface around a nil pointer, which
+// would fail only when it is used.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // CheckName reports whether name can be the name of a lease: 1 to [MaxNameLen]

@@ -120,8 +120,11 @@ const (
 // Error gives the reason.
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("joblease: lease %q (token %d) lost: %s", e.Name, e.Token, e.Reason)
-	if e.Err != nil {
+	switch {
+	case e.Err != nil:
 		s += ": " + e.Err.Error()
+	case e.Reason == LostExpired:
+		s += ", though no renewal failed: the process was paused or starved"
 	}
 	return s
 }
@@ -148,8 +151,8 @@ func (e *ConfigError) Error() string {
 }
 
 // SetupError is what a [Store] returns when the database answers but is not set
-// up for leases: a missing table, a missing privilege, a read-only server. It
-// heals when the setup is mended; no restart is needed.
+// up for leases: a missing table, a missing privilege, a read-only server. Nothing
+// was written. It heals when the setup is mended; no restart is needed.
 type SetupError struct {
 	// Problem says what is wrong.
 	Problem string

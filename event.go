@@ -53,13 +53,14 @@ const (
 	// EventRecovered: the store answers again. Info.
 	EventRecovered
 	// EventLost: the term ended without a release; the work has been told to
-	// stop. Info.
+	// stop. Info. An overrun is told by EventOverrun alone.
 	EventLost
 	// EventReleased: the work has stopped and the lease is free. Info; after a
 	// tick, Debug.
 	EventReleased
-	// EventReleaseFailed: the work has stopped but the lease could not be
-	// released; it expires by itself. Warn.
+	// EventReleaseFailed: the work has stopped, or a campaign was given up whose
+	// last answer is not known, and the release failed. If the lease is held, it
+	// expires by itself. Warn.
 	EventReleaseFailed
 	// EventOverrun: the work did not stop within StopTimeout. Error.
 	EventOverrun
@@ -84,7 +85,7 @@ var eventText = map[EventKind]struct {
 	EventRecovered:     {"recovered", "lease store answers again", slog.LevelInfo},
 	EventLost:          {"lost", "lease lost, stopping the work", slog.LevelInfo},
 	EventReleased:      {"released", "lease released", slog.LevelInfo},
-	EventReleaseFailed: {"release failed", "lease not released, it expires by itself", slog.LevelWarn},
+	EventReleaseFailed: {"release failed", "could not make sure that the lease is free; if it is not, it expires by itself", slog.LevelWarn},
 	EventOverrun:       {"overrun", "work has not stopped in time", slog.LevelError},
 	EventWorkFailed:    {"work failed", "work under the lease failed", slog.LevelError},
 	EventTickMissed:    {"tick missed", "tick not run", slog.LevelInfo},

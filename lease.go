@@ -46,8 +46,8 @@ type Lease struct {
 // New returns a lease of that name in s. It does no I/O. An argument that cannot
 // work is reported as a *[ConfigError] that names it.
 func New(s Store, name string, cfg Config) (*Lease, error) {
-	if s == nil {
-		return nil, &ConfigError{"Store", s, "must not be nil; make one with pgstore.New or sqlstore.New"}
+	if isNil(s) {
+		return nil, &ConfigError{"Store", nil, "must not be nil; make one with pgstore.New or sqlstore.NewSQLite"}
 	}
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (l *Lease) lose(reason LostReason, err error) {
 	if l.work != nil {
 		l.work.end(l.lost)
 	}
-	if reason != LostReleased {
+	if reason != LostReleased && reason != LostOverrun {
 		l.emit(Event{Kind: EventLost, Token: l.grant.Token, Tick: l.grant.Tick, Err: l.lost})
 	}
 }

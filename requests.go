@@ -96,6 +96,8 @@ func (l *Lease) try(ctx context.Context, tick Tick) (Grant, error) {
 		if l.held { // by this claim, until the row was taken from it
 			l.lose(LostReplaced, nil)
 		}
+	case errors.As(err, new(*SetupError)): // which says that nothing was written
+		l.failed(ctx, err)
 	default:
 		l.unsettled = !l.held
 		l.failed(ctx, err)

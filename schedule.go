@@ -65,7 +65,7 @@ func Cron(c interface {
 	Start()
 	Stop() context.Context
 }) Scheduler {
-	if c == nil {
+	if isNil(c) {
 		return scheduler{invalid: &ConfigError{"Cron", nil, "the cron must not be nil"}}
 	}
 	return Func(func(ctx context.Context) error {

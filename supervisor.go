@@ -29,7 +29,7 @@ type Supervisor struct {
 // does no I/O and starts nothing. An argument that cannot work is reported as a
 // *[ConfigError] that names it.
 func NewSupervisor(s Store, name string, sch Scheduler, cfg Config) (*Supervisor, error) {
-	if sch == nil {
+	if isNil(sch) {
 		return nil, &ConfigError{"Scheduler", nil, "must not be nil; Idle() is one that does nothing"}
 	}
 	if own, ok := sch.(scheduler); ok && own.invalid != nil {
@@ -201,8 +201,12 @@ func (s *Supervisor) Resign(ctx context.Context) error {
 // released only after job has returned. ctx ends when the lease is lost, or
 // StopTimeout after the shutdown, and carries the grant for a fence.
 //
-// With robfig/cron: c.AddFunc("@hourly", sup.Gate(job)).
+// With robfig/cron: c.AddFunc("@hourly", sup.Gate(job)). Gate panics if job is nil,
+// at once and not when the job is due.
 func (s *Supervisor) Gate(job func(ctx context.Context)) func() {
+	if job == nil {
+		panic("joblease: Gate: the job must not be nil")
+	}
 	return func() {
 		s.lease.mu.Lock()
 		t := s.lease.work

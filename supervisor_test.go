@@ -267,6 +267,49 @@ func TestAWallClockThatRanOnSuspendsTrustUntilARenewalHasConfirmedIt(t *testing.
 	}
 }
 
+func TestAClientWhoseClockIsAnHourOffIsLikeAnyOther(t *testing.T) {
+	for _, off := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			m := storetest.NewMemory()
+			a := start(t, m, "a")
+			synctest.Wait()
+			b := start(t, m, "b")
+			synctest.Wait()
+			require.NoError(t, b.shutdown())
+			b.Lease().ShiftWall(func() time.Duration { return off })
+			b.launch(t)
+			time.Sleep(time.Hour)
+			require.Empty(t, b.probe.history())
+			a.kill()
+			expires := row(t, m).ExpiresAt
+			time.Sleep(ttl)
+			require.True(t, b.probe.history()[0].started.Equal(expires))
+			time.Sleep(time.Hour)
+			require.Len(t, b.probe.history(), 1)
+		})
+	}
+}
+
+func TestAReplicaOfAStoreThatWasNeverSetUpEndsAtOnceAndQuietly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		problem, events := &atomic.Value{}, &journal{}
+		problem.Store("no table")
+		cfg := quiet("a")
+		cfg.Observe = events.observe
+		sup, err := joblease.NewSupervisor(setup{storetest.NewMemory(), problem}, "job", joblease.Idle(), cfg)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- sup.Run(ctx) }()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		cancel()
+		require.NoError(t, <-done)
+		require.Zero(t, time.Since(began))
+		require.Empty(t, events.of(joblease.EventReleaseFailed))
+	})
+}
+
 func TestAnUnconfirmedLeaseDoesNotAskInABusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

@@ -15,12 +15,13 @@ import (
 // SHA-256 of "joblease", so that it is nobody else's.
 const migrationLock = 0x50814a2e536b34af
 
-// Migrate creates the table, or brings an older one up to date. Where [Store.Check]
+// Migrate creates the table if it is not there. Where [Store.Check]
 // finds nothing wrong it writes nothing and needs no privilege to create
 // anything, so every replica can call it at its start, at the same time; a table
 // that another tool made from the files in package migrations is as good.
 //
-// It waits for others who migrate, until ctx ends. The errors are those of
+// It waits for others who migrate, until ctx ends, or for 30 s if ctx has no
+// deadline. The errors are those of
 // [Store.Check].
 func (s *Store) Migrate(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
@@ -58,7 +59,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if code(err) == insufficientPrivilege {
 		err = &joblease.SetupError{
 			Problem: fmt.Sprintf("the database user may not create or alter table %s", s.table),
-			Remedy: fmt.Sprintf("let a user who may run the files in migrations/postgres, and then GRANT SELECT, INSERT, UPDATE ON %s TO %s",
+			Remedy: fmt.Sprintf("have a user who may create tables run the files in migrations/postgres of this module, and then run GRANT SELECT, INSERT, UPDATE ON %s TO %s",
 				s.table, quote(s.user)),
 			Err: err,
 		}
