@@ -83,6 +83,9 @@ func (s *Store) send(ctx context.Context, cmd command) (r *pgconn.Result, usable
 	deadline, _ := ctx.Deadline()
 	conn, err := s.pool.Acquire(context.WithValue(ctx, timeLeft{}, time.Until(deadline)))
 	if err != nil {
+		if in := s.pool.Stat(); ctx.Err() != nil && in.AcquiredConns() >= in.MaxConns() {
+			err = fmt.Errorf("no connection of the pool became free, all %d are in use: %w", in.MaxConns(), err)
+		}
 		return nil, true, err
 	}
 	// Unnamed statements with parameters in text: nothing is prepared, neither

@@ -102,6 +102,7 @@ func TestAServerThatCannotServeIsNeverTakenForARefusal(t *testing.T) {
 		undecided(t, crowded.Renew(within(t, 50*time.Millisecond), g))
 		err = crowded.Renew(within(t, 50*time.Millisecond), g)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "no connection of the pool became free, all 1 are in use")
 		conn.Release()
 		require.NoError(t, crowded.Renew(bounded(t), g))
 	})
