@@ -92,7 +92,8 @@ func TestAWriterThatOutlastsACallDecidesNothing(t *testing.T) {
 				"release": func(ctx context.Context) error { return s.Release(ctx, g) },
 			} {
 				sent := time.Now()
-				err := call(within(t, 100*time.Millisecond))
+				// Time for a try or two on a busy machine: the error tells of the last.
+				err := call(within(t, time.Second))
 				require.Less(t, time.Since(sent), 5*time.Second, what)
 				require.ErrorIs(t, err, context.DeadlineExceeded, what)
 				require.NotErrorIs(t, err, joblease.ErrHeld, what)
