@@ -46,7 +46,11 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 		}
 		timer.Reset(l.pause(err, watch.Live != nil && watch.Live()))
 	}
-	if mine || !l.Held() { // what was held before is the caller's
+	l.mu.Lock()
+	l.noticeExpiry()
+	others := l.held || l.work != nil // what was held before is the caller's
+	l.mu.Unlock()
+	if mine || !others {
 		l.giveBack(ctx)
 	}
 	return Grant{}, fmt.Errorf("joblease: waiting for lease %q: %w", l.name, context.Cause(ctx))

@@ -144,6 +144,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 // the database until it expires; the next call of any method tries again.
 func (l *Lease) Release(ctx context.Context) error {
 	if err := l.lock(ctx); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.held { // not any more, and the next call frees it
+			l.lose(LostReleased, nil)
+		}
 		return err
 	}
 	defer l.unlock()

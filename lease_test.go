@@ -284,6 +284,101 @@ func TestALockOnTheRowIsNotARival(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatComesAfterTheLossDoesNotBringTheTermBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		w := newLine(m)
+		a := newLease(t, w, "a")
+		err := a.Do(t.Context(), func(ctx context.Context) error {
+			w.set(refused)
+			time.Sleep(trust - time.Second)
+			w.set(none)
+			w.setDelay(2 * time.Second) // trust ends while this is under way
+			_, err := a.TryAcquire(context.Background())
+			require.ErrorIs(t, err, joblease.ErrLost)
+			require.False(t, a.Held())
+			require.Error(t, ctx.Err())
+			return nil
+		})
+		require.ErrorIs(t, err, joblease.ErrLost)
+	})
+}
+
+func TestAClaimThatIsGrantedAnewIsNotTheTermThatWasOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		a, b := newLease(t, m, "a"), newLease(t, m, "b")
+		err := a.Do(t.Context(), func(ctx context.Context) error {
+			m.Step(time.Hour) // which the first look of b trusts
+			_, err := b.TryAcquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, b.Release(ctx))
+			_, err = a.TryAcquire(ctx)
+			require.ErrorIs(t, err, joblease.ErrLost)
+			require.ErrorIs(t, context.Cause(ctx), joblease.ErrLost)
+			return nil
+		})
+		require.ErrorIs(t, err, joblease.ErrLost)
+		g, err := a.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(4), g.Token)
+	})
+}
+
+func TestACancelledAcquireDoesNotReleaseALeaseThatWaitsToBeConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		ahead := time.Duration(0)
+		a, b := newLease(t, m, "a"), newLease(t, m, "b")
+		a.ShiftWall(func() time.Duration { return ahead })
+		_, err := a.TryAcquire(t.Context())
+		require.NoError(t, err)
+		ahead = time.Minute
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = a.Acquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = b.TryAcquire(t.Context())
+		require.ErrorIs(t, err, joblease.ErrHeld)
+	})
+}
+
+func TestALeaseIsNotHeldAfterReleaseWhateverCameBack(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			a := newLease(t, storetest.NewMemory(), "a")
+			_, err := a.TryAcquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.Error(t, a.Release(ctx))
+			require.False(t, a.Held())
+			g, err := a.TryAcquire(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, int64(2), g.Token)
+		})
+	}
+}
+
+func TestWorkThatStopsInTimeIsNoOverrunThoughARenewalIsSlow(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newLine(storetest.NewMemory())
+			cfg := quiet("a")
+			cfg.StopTimeout = 6 * time.Second
+			a, err := joblease.New(w, "job", cfg)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			require.NoError(t, a.Do(ctx, func(context.Context) error {
+				w.setDelay(2500 * time.Millisecond)
+				cancel()
+				time.Sleep(5500 * time.Millisecond)
+				return nil
+			}))
+		})
+	}
+}
+
 func TestDoHoldsTheLeaseWhileTheFunctionRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

@@ -79,6 +79,18 @@ func (l *Lease) try(ctx context.Context, tick Tick) (Grant, error) {
 	switch {
 	case err == nil:
 		l.clock.saw(g.ExpiresAt.Add(-g.TTL), sent, answered)
+		if l.claim != c.ID { // its term ended while the call was under way
+			l.answered()
+			return Grant{}, l.notHeld()
+		}
+		if l.held && g.Token != l.grant.Token {
+			// Another had it in between, and the claim was granted anew: that is
+			// not the term which is on. Its end is told, and the grant given back.
+			l.answered()
+			l.lose(LostReplaced, nil)
+			l.abandoned = g
+			return Grant{}, l.notHeld()
+		}
 		return l.granted(g, sent)
 	case errors.As(err, &tickRefusal):
 		l.answered()
@@ -218,7 +230,7 @@ func (l *Lease) release(ctx context.Context) error {
 // caller holds mu.
 func (l *Lease) disown() {
 	l.abandoned = Grant{Name: l.name, Claim: l.claim, Holder: l.cfg.Holder, TTL: l.cfg.TTL, Tick: l.tick.At}
-	l.claim, l.unsettled = ClaimID{}, false
+	l.claim, l.unsettled, l.lost = ClaimID{}, false, nil
 }
 
 // freeAbandoned releases the claim of a term that ended without a release, which

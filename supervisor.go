@@ -106,7 +106,7 @@ func (s *Supervisor) supervise(ctx context.Context) (termEnd, error) {
 			}
 			failures++
 			s.sitOut(ctx, s.failurePause(failures))
-		case end.own && end.lost == nil:
+		case end.own: // also if it turned out afterwards that the lease was lost
 			return end, nil
 		case resigned:
 			s.sitOut(ctx, s.lease.cfg.TTL)

@@ -310,6 +310,23 @@ func TestAReplicaOfAStoreThatWasNeverSetUpEndsAtOnceAndQuietly(t *testing.T) {
 	})
 }
 
+func TestALostLeaseThatStillStandsIsFreedAtShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		a := start(t, m, "a", func(r *replica, _ *joblease.Config) {
+			r.probe.stopping = func() { time.Sleep(3 * time.Second) }
+		})
+		synctest.Wait()
+		a.line.set(answerLost)
+		for len(a.events.of(joblease.EventLost)) == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		a.line.set(none)
+		require.NoError(t, a.shutdown())
+		require.True(t, row(t, m).Claim.IsZero())
+	})
+}
+
 func TestAnUnconfirmedLeaseDoesNotAskInABusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

@@ -173,6 +173,11 @@ func (l *Lease) hold(ctx context.Context, resign <-chan struct{}, fn func(contex
 			deadline.Reset(l.cfg.StopTimeout)
 			continue
 		case <-deadline.C:
+			select {
+			case end := <-done: // in time, while this loop waited for an answer
+				return l.conclude(ctx, t, end)
+			default:
+			}
 			overrun := &OverrunError{After: l.cfg.StopTimeout}
 			l.giveUp(overrun)
 			if ctx.Err() != nil {
@@ -251,7 +256,7 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	switch {
 	case errors.As(end.err, &overrun): // what the scheduler started still runs
 		l.giveUp(overrun)
-	case lost == nil:
+	case lost == nil || ctx.Err() != nil: // or the next campaign frees what may still stand
 		l.giveBack(ctx)
 	}
 	t.end(nil)
