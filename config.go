@@ -17,6 +17,9 @@ const (
 	// MinTTL is the shortest lease: below it scheduling delays of the machine
 	// alone are as long as the Margin.
 	MinTTL = 50 * time.Millisecond
+	// MaxTTL is the longest lease, a year: far above what makes sense, and below
+	// where instants overflow.
+	MaxTTL = 365 * 24 * time.Hour
 	// MaxNameLen is the longest name of a lease and the longest label of a
 	// holder, in bytes.
 	MaxNameLen = 255
@@ -30,7 +33,7 @@ const (
 // trust in the lease ends.
 type Config struct {
 	// TTL is how long the lease outlives its last renewal, and so how long a
-	// takeover takes after a crash. Default 15 s, at least [MinTTL].
+	// takeover takes after a crash. Default 15 s, from [MinTTL] to [MaxTTL].
 	TTL time.Duration
 	// RenewEvery is the time from one renewal to the next. Default TTL/3.
 	RenewEvery time.Duration
@@ -71,6 +74,9 @@ func (c Config) resolve() (Config, error) {
 	}
 	if c.TTL < MinTTL {
 		return c, &ConfigError{"TTL", c.TTL, fmt.Sprintf("must be at least %v", MinTTL)}
+	}
+	if c.TTL > MaxTTL {
+		return c, &ConfigError{"TTL", c.TTL, fmt.Sprintf("must be at most %v", MaxTTL)}
 	}
 	for _, d := range []struct {
 		field string

@@ -97,8 +97,8 @@ func (l *Lease) heldNow() bool {
 	return true
 }
 
-// TryAcquire asks for the lease once. It blocks for at most CallTimeout, or until
-// ctx ends.
+// TryAcquire asks for the lease once. It blocks for at most CallTimeout, twice that
+// if a lost lease of its own has to be freed first, or until ctx ends.
 //
 // The error is a *[HeldError] if another claim holds the lease. Any other error
 // leaves the outcome unknown: the next try finds out without losing time, and

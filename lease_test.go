@@ -38,6 +38,7 @@ func TestAConstructorNamesTheFieldItsValueAndTheRule(t *testing.T) {
 		"name with zero":      {m, "a\x00b", joblease.Config{}, "Name", []string{"zero byte"}},
 		"name not UTF-8":      {m, "a\xffb", joblease.Config{}, "Name", []string{"UTF-8"}},
 		"long holder":         {m, "job", joblease.Config{Holder: strings.Repeat("x", 256)}, "Holder", []string{"255"}},
+		"endless TTL":         {m, "job", joblease.Config{TTL: 1<<63 - 1}, "TTL", []string{"at most 8760h"}},
 		"typed nil store":     {(*storetest.Memory)(nil), "job", joblease.Config{}, "Store", []string{"sqlstore.NewSQLite"}},
 		"RenewEvery no unit":  {m, "job", joblease.Config{RenewEvery: 5}, "RenewEvery", []string{"5ns", "nanoseconds"}},
 		"CallTimeout no unit": {m, "job", joblease.Config{CallTimeout: 3}, "CallTimeout", []string{"3ns", "nanoseconds"}},

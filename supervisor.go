@@ -48,8 +48,8 @@ func NewSupervisor(s Store, name string, sch Scheduler, cfg Config) (*Supervisor
 // When ctx ends, Run stops the scheduler, renews until it has stopped, releases
 // the lease and returns nil, or the scheduler's error. If the scheduler has not
 // stopped after StopTimeout, Run returns an *[OverrunError] and the lease is left
-// to expire. Beyond StopTimeout, Run takes at most four CallTimeouts: one for a
-// renewal that is under way, two for the release, one for callbacks to be told.
+// to expire. Beyond StopTimeout, Run takes at most five CallTimeouts: two for
+// requests that are under way, two for the release, one for callbacks to be told.
 //
 // Before ctx ends, Run returns only if the scheduler returned nil by itself: the
 // work is finished, the lease is released, and Run returns nil. If the scheduler
@@ -105,7 +105,11 @@ func (s *Supervisor) supervise(ctx context.Context) (termEnd, error) {
 				failures = 0
 			}
 			failures++
-			s.sitOut(ctx, s.failurePause(failures))
+			pause := s.failurePause(failures)
+			if resigned {
+				pause = max(pause, s.lease.cfg.TTL)
+			}
+			s.sitOut(ctx, pause)
 		case end.own: // also if it turned out afterwards that the lease was lost
 			return end, nil
 		case resigned:

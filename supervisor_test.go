@@ -601,6 +601,20 @@ func TestResignHandsTheLeaseToAnother(t *testing.T) {
 	})
 }
 
+func TestAReplicaThatResignsWithAnErrorStaysAwayAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		sup, stop := supervise(t, m, joblease.Func(func(ctx context.Context) error { <-ctx.Done(); return errCut }))
+		synctest.Wait()
+		require.NoError(t, sup.Resign(t.Context()))
+		time.Sleep(ttl - time.Second)
+		require.False(t, row(t, m).Held())
+		time.Sleep(2 * time.Second)
+		require.True(t, row(t, m).Held())
+		require.ErrorIs(t, stop(), errCut)
+	})
+}
+
 func TestAResignationThatOverrunsDoesNotEndTheSupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
