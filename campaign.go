@@ -20,7 +20,6 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var standingBy ClaimID
-	mine := false // the lease was granted to this campaign, but too late
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -28,16 +27,9 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 		case <-timer.C:
 		case <-watch.Wake: // nil without a Watcher: never
 		}
-		held := l.Held()
-		// Not ended by ctx: an answer that is under way is worth waiting for,
-		// since a grant that nobody hears of keeps the others out for a TTL.
-		g, err := l.TryAcquire(context.WithoutCancel(ctx))
-		switch {
-		case err == nil && (held || ctx.Err() == nil):
+		g, err := l.tryFor(ctx)
+		if err == nil {
 			return g, nil
-		case err == nil:
-			mine = true
-			continue
 		}
 		var refusal *HeldError
 		if errors.As(err, &refusal) && refusal.Claim != standingBy {
@@ -50,10 +42,34 @@ func (l *Lease) campaign(ctx context.Context) (Grant, error) {
 	l.noticeExpiry()
 	others := l.held || l.work != nil // what was held before is the caller's
 	l.mu.Unlock()
-	if mine || !others {
+	if !others {
 		l.giveBack(ctx)
 	}
 	return Grant{}, fmt.Errorf("joblease: waiting for lease %q: %w", l.name, context.Cause(ctx))
+}
+
+// tryFor asks once on behalf of a campaign. The call does not end with ctx: an
+// answer that is under way is worth waiting for, since a grant that nobody hears
+// of keeps the others out for a TTL. A grant that comes after the end of ctx is
+// given back before anyone else can build on it, unless it only extends what was
+// held before.
+func (l *Lease) tryFor(ctx context.Context) (Grant, error) {
+	if err := l.lock(ctx); err != nil {
+		return Grant{}, err
+	}
+	defer l.unlock()
+	l.mu.Lock()
+	l.noticeExpiry()
+	held := l.held
+	l.mu.Unlock()
+	g, err := l.try(context.WithoutCancel(ctx), Tick{})
+	if err == nil && !held && ctx.Err() != nil {
+		if err := l.release(context.WithoutCancel(ctx)); err != nil {
+			return Grant{}, err // and the end of the campaign tries again
+		}
+		return Grant{}, ctx.Err()
+	}
+	return g, err
 }
 
 // giveBack releases what the lease holds or may hold, on behalf of a caller whose

@@ -327,6 +327,65 @@ func TestALostLeaseThatStillStandsIsFreedAtShutdown(t *testing.T) {
 	})
 }
 
+func TestWorkThatHasEndedUnderItsLeaseIsNotUndoneByALossAfterIt(t *testing.T) {
+	for range 20 { // the renewal that hangs begins at a random instant
+		synctest.Test(t, func(t *testing.T) {
+			m := storetest.NewMemory()
+			runs := 0
+			work := func(ctx context.Context) error {
+				if runs++; runs > 1 {
+					<-ctx.Done()
+					return nil
+				}
+				time.Sleep(12 * time.Second)
+				return nil
+			}
+			w := newLine(m)
+			sup, err := joblease.NewSupervisor(w, "finite", joblease.Func(work), quiet("a"))
+			require.NoError(t, err)
+			done := make(chan error, 1)
+			go func() { done <- sup.Run(context.Background()) }()
+			synctest.Wait()
+			w.set(blackholed)
+			time.Sleep(20 * time.Second)
+			w.set(none)
+			require.NoError(t, <-done)
+			require.Equal(t, 1, runs)
+		})
+	}
+}
+
+func TestWaitersOfOneLeaseDoNotGiveBackWhatAnotherHolds(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			m := storetest.NewMemory()
+			w := newLine(m)
+			a, b := newLease(t, w, "a"), newLease(t, m, "b")
+			_, err := b.TryAcquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			gaveUp := make(chan struct{})
+			go func() { defer close(gaveUp); _, _ = a.Acquire(ctx) }()
+			done := make(chan error, 1)
+			go func() {
+				done <- a.Do(t.Context(), func(ctx context.Context) error {
+					time.Sleep(5 * time.Second)
+					require.NoError(t, ctx.Err())
+					require.Equal(t, "a", row(t, m).Holder)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			w.setDelay(time.Second)
+			require.NoError(t, b.Release(t.Context()))
+			time.AfterFunc(1500*time.Millisecond, cancel)
+			require.NoError(t, <-done)
+			cancel()
+			<-gaveUp
+		})
+	}
+}
+
 func TestAnUnconfirmedLeaseDoesNotAskInABusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

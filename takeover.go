@@ -60,10 +60,11 @@ func (t *takeover) granted() {
 func (t *takeover) refused(h *HeldError, sent, answered time.Time) {
 	l := look{sent: sent, answered: answered, clock: h.Clock, remaining: h.Remaining}
 	if t.since.IsZero() || h.Claim != t.claim || h.Version != t.version {
-		t.claim, t.version, t.ttl, t.since = h.Claim, h.Version, h.TTL, answered
+		// An operator may have written a TTL with which instants overflow.
+		t.claim, t.version, t.ttl, t.since = h.Claim, h.Version, min(h.TTL, MaxTTL), answered
 		// The row was written between the look before and this one. The wait
 		// counts from the answer: the write came no later.
-		wait := h.TTL
+		wait := t.ttl
 		if h.Remaining < wait && t.ranTrue(l) {
 			wait = h.Remaining
 		}

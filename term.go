@@ -19,6 +19,8 @@ type term struct {
 	ctx, jobCtx context.Context
 	cancel      context.CancelCauseFunc // of ctx
 	cancelJobs  context.CancelCauseFunc
+	// lost is how the lease was lost before the work had stopped, nil if it was not.
+	lost *LostError
 	// expiry ends the term at the instant at which trust ends, whatever the
 	// renewing loop waits for.
 	expiry *time.Timer
@@ -229,6 +231,9 @@ func (l *Lease) begin(ctx context.Context) *term {
 func (l *Lease) finish(t *term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.noticeExpiry(); !l.held {
+		t.lost = l.lost
+	}
 	if t.expiry != nil {
 		t.expiry.Stop()
 	}
@@ -239,10 +244,7 @@ func (l *Lease) finish(t *term) {
 func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	l.mu.Lock()
 	l.noticeExpiry()
-	var lost *LostError
-	if !l.held {
-		lost = l.lost
-	}
+	lost := t.lost // not what came after the work: that has been done under the lease
 	if !t.grant.Tick.IsZero() && (!t.cut || end.err == nil) {
 		// Nobody is to run this tick again. What the database hears of it is the
 		// release, now or before the next claim.
@@ -256,7 +258,7 @@ func (l *Lease) conclude(ctx context.Context, t *term, end workEnd) termEnd {
 	switch {
 	case errors.As(end.err, &overrun): // what the scheduler started still runs
 		l.giveUp(overrun)
-	case lost == nil || ctx.Err() != nil: // or the next campaign frees what may still stand
+	case t.lost == nil || ctx.Err() != nil: // or the next campaign frees what may still stand
 		l.giveBack(ctx)
 	}
 	t.end(nil)

@@ -164,3 +164,29 @@ func sqlState(t *testing.T, err error) string {
 	require.ErrorAs(t, err, &answer)
 	return answer.Code
 }
+
+// The window is between the snapshot of an acquire and its insert, for a name
+// without a row. A trigger holds it open.
+func TestATakeoverDoesNotPassTheFenceOfARowThatItDidNotSee(t *testing.T) {
+	s, db := migrated(t, pgstore.Options{})
+	other := open(t, db.Pool(t), pgstore.Options{})
+	db.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.holder = 'slow' THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NEW; END $$`)
+	db.Exec(t, "CREATE TRIGGER slow BEFORE INSERT ON "+migrations.Table+" FOR EACH ROW EXECUTE FUNCTION slow()")
+	gate := begin(t, db, pgx.TxOptions{})
+	exec(t, gate, "SELECT pg_advisory_xact_lock(7)")
+	c := claim("a", long, joblease.TakeNever)
+	c.Holder = "slow"
+	got := make(chan error, 1)
+	go func() { _, err := other.Acquire(bounded(t), c); got <- err }()
+	eventually(t, "the acquire has its snapshot", func() bool {
+		return pgtest.Scan[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1
+	})
+	g := acquired(t, s, "a", long)
+	tx := begin(t, db, pgx.TxOptions{})
+	require.NoError(t, s.Fence(bounded(t), tx, g))
+	require.NoError(t, s.Release(bounded(t), g))
+	require.NoError(t, gate.Commit(bounded(t)))
+	require.ErrorIs(t, <-got, joblease.ErrHeld, "the lease changed hands while a fenced transaction was open")
+	require.NoError(t, tx.Commit(bounded(t)))
+}

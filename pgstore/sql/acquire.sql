@@ -8,8 +8,9 @@
 --
 -- Atomic because the decision is made on the row under its lock: "free" locks
 -- the row only if it may be taken, and the insert's own conflict rule decides
--- again on the row as it stands when it is locked, for a row that a rival
--- inserted meanwhile. The conditions are on the stored row throughout; EXCLUDED
+-- again on the row as it stands. A row that a rival inserted after the snapshot
+-- is in nobody's "free" and is left alone: the conflict rule's lock is weaker
+-- than FOR UPDATE and would pass a fence. The conditions are on the stored row throughout; EXCLUDED
 -- is what this statement proposes, and compared with itself lets everybody win.
 --
 -- A candidate that cannot win locks nothing, waits for nothing and writes
@@ -78,19 +79,20 @@ WITH asked AS MATERIALIZED (
                     ELSE (SELECT CASE WHEN l.tick >= a.tick THEN a.last ELSE a.tick END FROM asked AS a)
                END,
         tick_done = CASE WHEN $8::int = 0 OR l.claim = $2::uuid THEN l.tick_done ELSE false END
-    WHERE l.claim = $2::uuid
-       OR (l.claim IS NULL
-           OR CASE $5::int
-                  WHEN 1 THEN l.expires_at <= clock_timestamp()
-                  WHEN 2 THEN l.claim = $6::uuid AND l.version = $7::bigint AND l.expires_at <= clock_timestamp()
-                  WHEN 3 THEN l.claim = $6::uuid AND l.version = $7::bigint
-                  ELSE false
-              END)
-          AND ($8::int = 0
-               OR (SELECT a.tick <= a.now
-                          AND (l.tick IS NULL OR l.tick < a.last
-                               OR $8::int = 2 AND l.tick = a.last AND NOT l.tick_done)
-                   FROM asked AS a))
+    WHERE EXISTS (SELECT FROM free)
+      AND (l.claim = $2::uuid
+             OR (l.claim IS NULL
+                 OR CASE $5::int
+                        WHEN 1 THEN l.expires_at <= clock_timestamp()
+                        WHEN 2 THEN l.claim = $6::uuid AND l.version = $7::bigint AND l.expires_at <= clock_timestamp()
+                        WHEN 3 THEN l.claim = $6::uuid AND l.version = $7::bigint
+                        ELSE false
+                    END)
+                AND ($8::int = 0
+                     OR (SELECT a.tick <= a.now
+                                AND (l.tick IS NULL OR l.tick < a.last
+                                     OR $8::int = 2 AND l.tick = a.last AND NOT l.tick_done)
+                         FROM asked AS a)))
     RETURNING l.holder, l.claim, l.token, l.version, l.ttl, l.acquired_at, l.expires_at, l.tick, l.tick_done
 )
 SELECT u.outcome, u.holder, u.claim, coalesce(u.token, 0), coalesce(u.version, 0),
