@@ -26,7 +26,8 @@ import (
 // for its end, those of the same lease too, so tx must be short against TTL.
 //
 // Fence waits for the end of another connection's write transaction, as long as
-// ctx allows. Call it before tx reads anything, or let tx begin as a writer (BEGIN
+// ctx allows, whatever busy_timeout the connection has: that is
+// set aside for each try and put back after it. Call it before tx reads anything, or let tx begin as a writer (BEGIN
 // IMMEDIATE; _txlock=immediate in the DSN of most drivers): a transaction that
 // has read cannot write any more once somebody else has, and Fence returns
 // SQLite's SQLITE_BUSY_SNAPSHOT at once.
@@ -66,13 +67,8 @@ func (s *SQLite) guard(ctx context.Context, tx *sql.Tx, verb string, g joblease.
 }
 
 func (s *SQLite) within(ctx context.Context, tx *sql.Tx, query string, args []any) (matched int64, err error) {
-	restore, err := impatient(ctx, tx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, restore()) }()
 	for try := 0; ; try++ {
-		res, err := tx.ExecContext(ctx, query, args...)
+		res, err := impatiently(ctx, tx, query, args)
 		switch {
 		case err == nil:
 			return res.RowsAffected()
@@ -85,4 +81,20 @@ func (s *SQLite) within(ctx context.Context, tx *sql.Tx, query string, args []an
 			return 0, fmt.Errorf("another connection locks the database: %w: %w", ended, err)
 		}
 	}
+}
+
+// impatiently runs one statement in tx that does not wait for locks. The
+// caller's busy_timeout is put back before the pause between two tries, and not
+// at the end of all: when the context of tx itself ends, tx is gone, and with it
+// the way to put anything back.
+func impatiently(ctx context.Context, tx *sql.Tx, query string, args []any) (sql.Result, error) {
+	restore, err := impatient(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := tx.ExecContext(ctx, query, args...)
+	if failed := restore(); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	return res, err
 }

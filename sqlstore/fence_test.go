@@ -148,3 +148,27 @@ func TestAFenceOnADatabaseWithoutLeasesSaysSo(t *testing.T) {
 	require.ErrorAs(t, f.holder.Fence(t.Context(), tx, f.g), &setup)
 	require.ErrorContains(t, setup, "does not exist")
 }
+
+// Whose own context ends at the instant of a try cannot be helped: tx is gone. That
+// is one in a hundred; it must not be the rule.
+func TestAFenceThatIsGivenUpLeavesTheConnectionAsItWas(t *testing.T) {
+	const rounds = 20
+	kept := 0
+	for range rounds {
+		path, params := newFile(t), wal+"&_pragma=busy_timeout(500)"
+		db := open(t, path, params)
+		db.SetMaxOpenConns(1)
+		s := newStore(t, db)
+		g := mustAcquire(t, s, claim("job", long))
+		unlock := lock(t, open(t, path, params))
+		tx, err := db.BeginTx(within(t, 100*time.Millisecond), nil)
+		require.NoError(t, err)
+		require.Error(t, s.Fence(within(t, time.Second), tx, g))
+		_ = tx.Rollback() // the end of its context has done it
+		unlock()
+		if value[int](t, db, "PRAGMA busy_timeout") == 500 {
+			kept++
+		}
+	}
+	require.Greater(t, kept, rounds/2)
+}
