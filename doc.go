@@ -82,7 +82,8 @@
 // run true since the look before, and otherwise for the whole TTL; and it takes
 // the lease only if the version is still the same. So no clock that is stepped,
 // the database's or a replica's, makes two terms overlap, with two exceptions: a
-// process's first look at a lease trusts the database's clock alone, so that a
+// first look of a Lease, or of the job of a Guard, trusts the database's clock
+// alone (so keep the value, and do not make one for each piece of work), so that a
 // service that is started again after a crash does not wait; and two steps that
 // cancel out between two looks are not seen.
 //

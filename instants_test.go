@@ -59,7 +59,7 @@ func TestASchedulesInstantsMustBeShared(t *testing.T) {
 		"@every 2s":  delay(2 * time.Second),
 		"@every 90s": delay(90 * time.Second),
 		"@every 1h":  delay(time.Hour),
-		"jitter":     scheduleFunc(func(t time.Time) time.Time { return t.Add(time.Hour + rand.N(time.Hour)).Truncate(time.Hour) }),
+		"jitter":     scheduleFunc(func(t time.Time) time.Time { return t.Add(time.Hour + rand.N(time.Hour)) }),
 		"never":      scheduleFunc(func(time.Time) time.Time { return time.Time{} }),
 		"backwards":  scheduleFunc(func(t time.Time) time.Time { return t.Add(-time.Hour) }),
 		"stands":     scheduleFunc(func(t time.Time) time.Time { return t }),

@@ -14,7 +14,7 @@ import "time"
 // was written, and that is what the stored expiry and the database's clock say,
 // if that clock ran true since before the write.
 //
-// The one case: the first look of a process trusts the database's clock alone,
+// The one case: the first look of a Lease trusts the database's clock alone,
 // so that a service that is started again after a crash does not wait.
 type takeover struct {
 	margin time.Duration // of this candidate
