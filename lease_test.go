@@ -380,6 +380,39 @@ func TestWorkThatStopsInTimeIsNoOverrunThoughARenewalIsSlow(t *testing.T) {
 	}
 }
 
+func TestNothingIsAcquiredWhileTheWorkOfALostTermStillRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		w := newLine(m)
+		a := newLease(t, w, "a")
+		_ = a.Do(t.Context(), func(ctx context.Context) error {
+			w.set(refused)
+			<-ctx.Done()
+			w.set(none)
+			before := row(t, m)
+			_, err := a.TryAcquire(context.Background())
+			require.ErrorIs(t, err, joblease.ErrLost)
+			require.Equal(t, before, row(t, m), "nor is the old claim freed")
+			return nil
+		})
+	})
+}
+
+func TestARefusalWhileTheLeaseIsHeldIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		a := newLease(t, m, "a")
+		_ = a.Do(t.Context(), func(ctx context.Context) error {
+			theft(m)
+			_, err := a.TryAcquire(context.Background())
+			require.ErrorIs(t, err, joblease.ErrHeld)
+			require.False(t, a.Held())
+			require.ErrorIs(t, context.Cause(ctx), joblease.ErrLost)
+			return nil
+		})
+	})
+}
+
 func TestDoHoldsTheLeaseWhileTheFunctionRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

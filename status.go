@@ -45,7 +45,8 @@ type Status struct {
 	// Lease is the name of the lease, Replica the label of this replica.
 	Lease, Replica string
 	State          State
-	// Held says whether the lease may be trusted at this instant.
+	// Held says whether the lease may be trusted at this instant. State is Leading
+	// whenever it is.
 	Held bool
 	// Token of the term, zero if the lease is not held.
 	Token int64
@@ -87,7 +88,11 @@ func (s *Supervisor) Status() Status {
 	defer l.mu.Unlock()
 	st.Lease, st.Replica = l.name, l.cfg.Holder
 	st.Failures, st.Err = l.failures, l.lastErr
-	if st.Held = l.heldNow(); st.Held {
+	// The lease knows first when a term begins and ends: whoever holds, leads.
+	if l.work != nil {
+		st.State = Leading
+	}
+	if st.Held = l.work != nil && l.heldNow(); st.Held {
 		st.Token, st.TrustedUntil = l.grant.Token, l.trustEnd(l.sent)
 	} else if l.refusal != nil {
 		st.Holder = l.refusal.Holder
@@ -96,9 +101,9 @@ func (s *Supervisor) Status() Status {
 }
 
 // IsLeader returns nil if this replica leads: it holds the lease, may trust it at
-// this instant, and its scheduler has not been told to stop. Otherwise the error is [ErrHeld] if another replica held the lease
-// when this one last asked, and any other error if it is not known who does. It
-// does no I/O, never blocks and does not look at ctx, which is there so that a
+// this instant, and its scheduler has not been told to stop. Otherwise the error
+// is [ErrHeld] if another replica held the lease when this one last asked, and any
+// other error if it is not known who does. It does no I/O, never blocks and does not look at ctx, which is there so that a
 // Supervisor is a gocron.Elector of github.com/go-co-op/gocron/v2.
 //
 // Who asks before a job begins also wraps the job with [Supervisor.Gate]: the

@@ -386,6 +386,70 @@ func TestWaitersOfOneLeaseDoNotGiveBackWhatAnotherHolds(t *testing.T) {
 	}
 }
 
+func TestWhoHoldsTheLeaseLeads(t *testing.T) {
+	sup, err := joblease.NewSupervisor(storetest.NewMemory(), "job", joblease.Func(func(context.Context) error { return nil }), quiet("a"))
+	require.NoError(t, err)
+	for range 500 { // short terms, looked at all the time
+		done := make(chan error, 1)
+		go func() { done <- sup.Run(t.Context()) }()
+		for running := true; running; {
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				running = false
+			default:
+				st := sup.Status()
+				require.False(t, st.Held && st.State != joblease.Leading)
+			}
+		}
+	}
+}
+
+func TestASchedulerThatSaysCancelledByItselfHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		_, stop := supervise(t, storetest.NewMemory(), joblease.Func(func(ctx context.Context) error {
+			if runs++; runs == 1 {
+				return context.Canceled // of something of its own
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		time.Sleep(time.Minute)
+		require.NoError(t, stop(), "what a stop brings about is no failure")
+		require.Equal(t, 2, runs)
+	})
+}
+
+func TestAShutdownGivesTheWorkItsStopTimeoutAlsoAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		a := start(t, m, "a", func(r *replica, _ *joblease.Config) { r.probe.stopping = func() { time.Sleep(50 * time.Second) } })
+		synctest.Wait()
+		m.Delete("job")
+		for len(a.events.of(joblease.EventLost)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		before := a.line.statements()
+		time.Sleep(29 * time.Second)
+		require.Equal(t, before, a.line.statements(), "a lost lease is not renewed")
+		require.NoError(t, a.shutdown(), "30 s from the shutdown, not from the loss")
+	})
+}
+
+func TestARowThatVanishesIsNoticedWithinOnesOwnTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory() // which tells of releases, and a deletion is none
+		_, err := m.Acquire(t.Context(), joblease.Claim{Name: "job", ID: joblease.NewClaimID(), Holder: "b", TTL: time.Hour})
+		require.NoError(t, err)
+		a := start(t, m, "a")
+		time.Sleep(time.Second)
+		m.Delete("job")
+		time.Sleep(ttl)
+		require.True(t, a.probe.runs())
+	})
+}
+
 func TestAnUnconfirmedLeaseDoesNotAskInABusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
